@@ -149,8 +149,7 @@ class EagerTrainer:
         features = any(term.needs_features for term in self.loss_terms)
         self.teachers = FrozenModelOutputs(flat_module, features=features) if self.loss_terms else None
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=job.train.device)
-        modules = flat_module.module.modules()
-        self.norms = [part for part in modules if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        self.norms = batch_norms(flat_module.module)
 
     def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         return [self._train(*each) for each in zip(hops, contexts, out, strict=True)]
@@ -219,8 +218,7 @@ class EagerTrainer:
     def _batches(self, hop: Hop, samples: SampleSource) -> Iterator[tuple[Inputs, Tensor]]:
         train, count = self.job.train, samples.size
         size = train.batch_size
-        # Only BatchNorm models drop a short last batch, and never their only one.
-        end = count - count % size if self.norms and count > size else count
+        end = samples_per_epoch(count, size, drop_last=bool(self.norms))
         for epoch, order in enumerate(self.sample_orders.of_hop(hop, count)):
             seed = torch_seed(self.job.seed, "reading", *hop_key(hop), epoch)
             for x, y in samples.pieces(order[:end], size, seed):
@@ -228,6 +226,21 @@ class EagerTrainer:
                 for begin in range(0, len(targets), size):
                     rows = slice(begin, begin + size)
                     yield rows_of(inputs, rows), targets[rows]
+
+
+def batch_norms(module: nn.Module) -> list[nn.Module]:
+    """The BatchNorm layers of a module."""
+    return [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+
+
+def samples_per_epoch(count: int, batch_size: int, *, drop_last: bool) -> int:
+    """How many of `count` samples are used; only BatchNorm models drop a short last batch, and never their only one."""
+    return count - count % batch_size if drop_last and count > batch_size else count
+
+
+def steps_of_hop(train: TrainSettings, samples: int, *, drop_last: bool) -> int:
+    """The number of steps of a hop at a client with this many samples."""
+    return train.epochs * -(-samples_per_epoch(samples, train.batch_size, drop_last=drop_last) // train.batch_size)
 
 
 def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, outcome: TrainedHop) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -55,3 +56,20 @@ def test_a_node_that_claims_many_samples_counts_for_its_largest_share_at_most(si
     assert torch.allclose(owned, share + (1 - share) * mean, atol=1e-5)  # without the guard it owns the model
     capped = run(**{"guard.largest_share": 0.25}).weights
     assert torch.allclose(capped, 0.25 + 0.75 * mean, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("lie", "done"),
+    [
+        ({"steps": 1}, "it reports 1 steps instead of 4"),  # FedNova would make its change four times as large
+        ({"steps": 2**31}, "it reports 2147483648 steps instead of 4"),  # and here count to two billion
+        ({"seconds": -1.0}, "it reports -1 s of work, 0."),
+        ({"seconds": 1e300}, "it reports 1e+300 s of work, 0."),
+    ],
+)
+def test_impossible_reports_of_a_hop_are_refused(lie, done, six, tmp_path):
+    six.connection.reply_faults["n02"] = lambda request, reply: replace(reply, header={**reply.header, **lie})
+    run("fednova", out=tmp_path / "run", **{"guard.on_divergence": "skip"})
+    [event] = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert (event["node"], event["what"]) == ("n02", "bad reply")
+    assert event["done"].startswith(f"refused: bad reply: {done}")

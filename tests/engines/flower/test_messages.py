@@ -74,13 +74,14 @@ def test_values_that_are_not_whole_numbers(value):
 
 def test_reports():
     said = {"samples": 5, "steps": 2, "loss": 0.5, "seconds": 0.1}
-    report, seconds = hop_report(Message(said), 5)
+    report, seconds = hop_report(Message(said), 5, 2, 0.2)
     assert (report.samples, report.steps, report.loss, seconds) == (5, 2, 0.5, 0.1)
-    refused, _ = hop_report(Message({"refused": "non-finite weights", "seconds": 1}), 5)
+    refused, _ = hop_report(Message({"refused": "non-finite weights", "seconds": 1}), 5, 2, 2.0)
     assert (refused.refused, refused.samples) == ("non-finite weights", 0)
-    for wrong in ({"samples": 6}, {"steps": -1}, {"loss": float("nan")}, {"seconds": None}):
+    impossible = ({"steps": 3}, {"steps": 2**31}, {"seconds": -0.1}, {"seconds": 61.0})
+    for wrong in ({"samples": 6}, {"steps": -1}, {"loss": float("nan")}, {"seconds": None}, *impossible):
         with pytest.raises(BadMessage):
-            hop_report(Message({**said, **wrong}), 5)
+            hop_report(Message({**said, **wrong}), 5, 2, 0.2)
 
 
 CORRECT, PREDICTED, ACTUAL = np.array([1, 2]), np.array([2, 3]), np.array([3, 2])

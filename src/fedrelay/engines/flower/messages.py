@@ -126,17 +126,31 @@ def one_line(text: str, most: int = 300) -> str:
     return "".join(each if each.isprintable() else " " for each in text)[:most].strip()
 
 
-def hop_report(reply: Message, samples: int) -> tuple[HopReport, float]:
-    """What a node reports of a hop, and the seconds it took; `samples` is what the node said it holds."""
+CLOCK_SLACK = 60.0
+"""Seconds by which a node's clock may disagree with the server's, for example because one machine was suspended."""
+
+
+def hop_report(reply: Message, samples: int, steps: int, took: float) -> tuple[HopReport, float]:
+    """What a node reports of a hop, and the seconds it took.
+
+    Args:
+        reply: The message.
+        samples: How many samples the node said it holds.
+        steps: How many steps a hop on them has.
+        took: Seconds between request and reply.
+    """
     header = reply.header
     refused = text_field(header, "refused")
-    seconds = max(0.0, float_field(header, "seconds"))
+    seconds = float_field(header, "seconds")
+    if not 0 <= seconds <= took + CLOCK_SLACK:
+        raise BadMessage(f"it reports {seconds:g} s of work, {took:.1f} s after the request")
     if refused:
         return HopReport(0, 0, 0.0, refused=refused), seconds
-    if int_field(header, "samples") != samples:
-        raise BadMessage(f"it reports {header['samples']} samples instead of {samples}")
+    for name, wanted in (("samples", samples), ("steps", steps)):
+        if int_field(header, name) != wanted:
+            raise BadMessage(f"it reports {header[name]} {name} instead of {wanted}")
     loss = math.nan if header.get("loss", 0) is None else float_field(header, "loss")  # the owner may withhold it
-    report = HopReport(samples, int_field(header, "steps", 2**31), loss)
+    report = HopReport(samples, steps, loss)
     if header.get("shortened") is True:
         report = replace(report, update_norm=max(0.0, float_field(header, "length")), update_clipped=True)
     return report, seconds

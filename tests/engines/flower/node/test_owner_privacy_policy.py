@@ -42,7 +42,7 @@ def test_a_hop_with_enough_privacy_is_taken_and_its_loss_stays(make_service, ask
     )
     assert reply.arrays["models"].any()
     assert reply.header["loss"] is None
-    report, _ = hop_report(reply, 8)
+    report, _ = hop_report(reply, 8, 2, 1.0)
     assert (report.samples, report.steps) == (8, 2)
     assert math.isnan(report.loss)
     json.dumps(dict(reply.header))

@@ -186,7 +186,7 @@ class NodeService:
             self.policy.check(worker.job)
         noisy = any(isinstance(term, ClientLevelPrivacy) for term in worker.job.terms)
         if noisy and (given := self.replies.get(run, request)) is not None:
-            return self._repeat(given, run, id)
+            return self._repeat(given, run, id, began)
         context, typical = self._hop_context(request, worker.job), TypicalHop(float_field(header, "typical_norm"))
         if self.budget is not None:
             self.budget.charge()
@@ -214,12 +214,12 @@ class NodeService:
             self.replies.put(run, request, reply)
         return reply
 
-    def _repeat(self, given: Message, run: str, id: int) -> Message:
-        """The reply that an identical request got before, with the id of this request."""
+    def _repeat(self, given: Message, run: str, id: int, began: float) -> Message:
+        """The reply that an identical request got before, with the id and the seconds of this request."""
         before = int_field(given.header, "request")
         if before != id and self.state_files.has(run, before):
             self.state_files.put(run, id, self.state_files.get(run, before, (), ()))
-        return Message({**given.header, "request": id}, given.arrays)
+        return Message({**given.header, "request": id, "seconds": time.monotonic() - began}, given.arrays)
 
     def _hop_context(self, request: Message, job: TrainingJob) -> HopContext:
         """The tensors of a hop. What was not sent, or not stored yet, is zero."""

@@ -13,7 +13,7 @@ from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, in
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.hop_runner import apply_guard
 from fedrelay.local.terms.tensor_declarations import Payload
-from fedrelay.local.trainer import TrainingJob
+from fedrelay.local.trainer import TrainingJob, batch_norms, steps_of_hop
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import TypicalHop, clip_updates, max_abs_weights
 from fedrelay.routes.arrival import HopReport
@@ -28,6 +28,7 @@ class ReplyChecker:
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
+        self._drops_last = bool(batch_norms(job.module))
 
     def check(
         self, hop: Hop, recv: Tensor, typical: TypicalHop, id: int, message: Message, took: float
@@ -48,7 +49,9 @@ class ReplyChecker:
         if int_field(message.header, "request") != id:
             raise BadMessage("it answers another request")
         layout, model, payload = self.job.layout, recv, dict[str, Tensor]()
-        report, worked = hop_report(message, self.job.federation.sample_count(hop.client))
+        samples = self.job.federation.sample_count(hop.client)
+        steps = steps_of_hop(self.job.train, samples, drop_last=self._drops_last)
+        report, worked = hop_report(message, samples, steps, took)
         report = replace(report, overhead_seconds=max(0.0, took - worked))
         if not report.refused:
             names = self.job.tensor_names(Payload)
