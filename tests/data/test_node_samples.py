@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.data.node_samples import open_owner_data, owner_federation, read_samples
+from fedrelay.data.node_samples import open_owner_data, open_test_samples, owner_federation
 from fedrelay.errors import DataError, SpecError
 from fedrelay.user_code import call_function
 
@@ -35,10 +35,13 @@ def test_a_share_is_kept_apart(arrays):
 
 def test_an_archive(arrays, tmp_path):
     np.savez(tmp_path / "own.npz", **arrays, x_test=arrays["x"][:3], y_test=arrays["y"][:3])
-    found = owner_federation(read_samples(str(tmp_path / "own.npz")))
+    found = open_owner_data(str(tmp_path / "own.npz"))
     assert (found.sample_count(0), len(found.test.y)) == (20, 3)
     with pytest.raises(DataError, match="there are test samples already"):
-        owner_federation(read_samples(str(tmp_path / "own.npz")), hold_out=0.1)
+        open_owner_data(str(tmp_path / "own.npz"), hold_out=0.1)
+    assert open_test_samples(str(tmp_path / "own.npz"), None).size == 3
+    np.savez(tmp_path / "all.npz", **arrays)
+    assert open_test_samples(str(tmp_path / "all.npz"), None).size == 20
 
 
 def test_a_function_of_ones_own(tmp_path, monkeypatch):
@@ -47,13 +50,13 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
     code = "def load():\n    return [[1.0, 2.0]], [0]\n\ndef broken():\n    raise OSError('no disk')\n"
     code += "\ndef odd():\n    return 3\n"
     (tmp_path / "owner_of_this_test.py").write_text(code)
-    assert owner_federation(read_samples("owner_of_this_test:load")).sample_count(0) == 1
+    assert open_owner_data("owner_of_this_test:load").sample_count(0) == 1
     with pytest.raises(DataError, match="owner_of_this_test:broken: OSError: no disk"):
         call_function("owner_of_this_test:broken", failure=DataError)
     with pytest.raises(DataError, match=r"must return \(x, y\)"):
-        read_samples("owner_of_this_test:odd")
+        open_owner_data("owner_of_this_test:odd")
     with pytest.raises(DataError, match="ModuleNotFoundError"):
-        read_samples("nobody_has_this:load")
+        open_owner_data("nobody_has_this:load")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_a_function_of_ones_own(tmp_path, monkeypatch):
 def test_sources_that_cannot_be(source, error, message, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(error, match=message):
-        read_samples(source)
+        open_owner_data(source)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,6 @@ def test_a_dataset_is_read_as_it_is_trained(own_scans):
     ("source", "options", "message"),
     [
         ("own_scans:odd", {}, r"a batch must be a pair \(inputs, targets\)"),
-        ("own_scans:several", {"classes": 2}, "nodes train on samples with one input each"),
         ("own_scans:pair", {"hold_out": 0.5}, "--holdout: has no effect, because there are test samples"),
         ("own_scans:scans", {"classes": 1}, "labels must be 0, 1, … 0"),
     ],
@@ -150,6 +152,13 @@ def test_a_dataset_that_cannot_be_used(source, options, message, own_scans):
         open_owner_data(source, **options).train_samples(0).load()
 
 
-def test_the_servers_test_samples_are_arrays(own_scans):
-    with pytest.raises(DataError, match="own_scans:scans: must return arrays here, not a torch Dataset"):
-        read_samples("own_scans:scans")
+def test_a_sample_may_have_several_inputs(own_scans):
+    found = open_owner_data("own_scans:several", hold_out=0.25, classes=2)
+    assert (found.kind, found.sample_shape, found.sample_count(0)) == ("multi-input", ((3,), (3,)), 6)
+
+
+def test_the_servers_test_samples_may_be_a_dataset(own_scans):
+    assert open_test_samples("own_scans:scans", 2).load().x.equal(torch.arange(24.0).view(8, 3))
+    assert open_test_samples("own_scans:pair", 2).size == 2
+    with pytest.raises(DataError, match="labels must be 0, 1, … 0"):
+        open_test_samples("own_scans:scans", 1).load()

@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, defa
 from fedrelay.data.samples import Rows, Samples, SampleSource
 from fedrelay.errors import DataError
 from fedrelay.models.flat_layout import TORCH_GLOBALS
-from fedrelay.models.inputs_and_outputs import Inputs, concatenate
+from fedrelay.models.inputs_and_outputs import Inputs, concatenate, named_tensors
 from fedrelay.rng import torch_seed
 
 READ_AT_ONCE = 64
@@ -90,7 +90,7 @@ class LazyDatasetSamples:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise DataError(f"a batch must be a pair (inputs, targets), got {_describe(batch)}")
         x, y = _inputs(batch[0], self.input_type), _tensor(batch[1], "targets")
-        for what, values in (*_named(x).items(), ("targets", y)):
+        for what, values in (*named_tensors(x).items(), ("targets", y)):
             if values.dim() == 0 or len(values) != len(samples):
                 raise DataError(f"{what}: a batch of {len(samples)} samples has the shape {list(values.shape)}")
         self._check_labels(y)
@@ -103,6 +103,12 @@ class LazyDatasetSamples:
             raise DataError("targets: some are labels, others numbers")
         if self.classes and (y.is_floating_point() or int(y.max()) >= self.classes or (y.dim() == 1 and y.min() < 0)):
             raise DataError(f"targets: labels must be 0, 1, … {self.classes - 1}, got {y.max():g} or {y.min():g}")
+
+
+def first_and_last(samples: SampleSource) -> list[Samples]:
+    """The first and the last sample; none if there are no samples."""
+    rows = (0, samples.size - 1) if samples.size else ()
+    return [next(samples.pieces(range(row, row + 1), 1, 0)) for row in rows]
 
 
 def join(parts: Sequence[SampleSource]) -> SampleSource:
@@ -161,13 +167,6 @@ def _part(values: Any, what: str) -> Tensor:
     """One of several inputs. Masks stay masks: a model may tell them from numbers."""
     mask = isinstance(values, Tensor) and values.dtype == torch.bool
     return _tensor(values, what, torch.bool if mask else None)
-
-
-def _named(x: Inputs) -> dict[str, Tensor]:
-    """Each tensor with its name in messages."""
-    if isinstance(x, Tensor):
-        return {"inputs": x}
-    return {f"inputs[{key!r}]": each for key, each in (x.items() if isinstance(x, dict) else enumerate(x))}
 
 
 def _tensor(values: Any, what: str, wanted: torch.dtype | None = None) -> Tensor:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import Dataset
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.held_out_rows import held_out_rows
 from fedrelay.data.loaders.npz import read_arrays
 from fedrelay.data.node_torch_datasets import as_datasets, owner_datasets
+from fedrelay.data.samples import SampleSource
 from fedrelay.errors import DataError, SpecError
 from fedrelay.files import expand_home
 from fedrelay.user_code import call_function
@@ -132,9 +132,25 @@ def open_owner_data(
     return owner_federation(_named_arrays(source, found), hold_out=hold_out, classes=classes)
 
 
-def read_samples(source: str) -> dict[str, NDArray[Any]]:
-    """Read samples as arrays from an `.npz` file or a function `MODULE:FUNCTION`."""
-    return _named_arrays(source, _read(source))
+def open_test_samples(source: str, classes: int | None) -> SampleSource:
+    """Test samples in one place, from what `fedrelay node --data` takes: those kept for testing, or else all of them.
+
+    Args:
+        source: An `.npz` file, or a function `MODULE:FUNCTION`, which may also return a torch `Dataset`.
+        classes: The number of classes of a torch `Dataset`; None if targets are numbers.
+
+    Raises:
+        DataError: The samples cannot be read or are not valid.
+        SpecError: The source is none.
+    """
+    found = _read(source)
+    if (datasets := as_datasets(found)) is not None:
+        train, test = datasets
+        chosen = train if test is None else test
+        return owner_datasets(chosen, chosen, classes=classes).test
+    arrays = _named_arrays(source, found)
+    own = owner_federation(arrays)
+    return own.test if "x_test" in arrays else own.train_samples(0)
 
 
 def _read(source: str) -> Any:
@@ -152,10 +168,6 @@ def _read(source: str) -> Any:
 def _named_arrays(source: str, value: Any) -> dict[str, NDArray[Any]]:
     """Arrays by name, from (x, y), (x, y, x_test, y_test), or a mapping of these names."""
     names = ("x", "y", "x_test", "y_test")
-    if isinstance(value, Dataset):
-        raise DataError(
-            f"{source}: must return arrays here, not a torch Dataset; return (x, y), or (x, y, x_test, y_test)"
-        )
     if isinstance(value, tuple | list) and len(value) in (2, 4):
         value = dict(zip(names, value, strict=False))
     if not isinstance(value, Mapping) or not {"x", "y"} <= set(value) <= set(names):

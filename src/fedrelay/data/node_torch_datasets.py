@@ -52,6 +52,4 @@ def owner_datasets(
         train, test = Subset(train, rest.tolist()), Subset(train, held_out.tolist())
     # `federate_datasets` needs a test sample; without any, the train samples stand in and are removed again.
     federation = federate_datasets({OWNER: train}, train if test is None else test, classes=classes, name="own data")
-    if federation.kind == "multi-input":
-        raise DataError("nodes train on samples with one input each; join the inputs of a sample to one tensor")
     return federation if test is not None else replace(federation, test=federation.test.select(np.zeros(0, np.int64)))

@@ -13,7 +13,13 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from fedrelay.data.federation import Kind, SampleKind, ShortRepr, class_counts, digest, own_kind, task_of_targets
-from fedrelay.data.lazy_dataset_samples import Collate, DatasetWithErrorContext, LazyDatasetSamples, offered_targets
+from fedrelay.data.lazy_dataset_samples import (
+    Collate,
+    DatasetWithErrorContext,
+    LazyDatasetSamples,
+    first_and_last,
+    offered_targets,
+)
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import Samples
 from fedrelay.errors import DataError
@@ -60,7 +66,7 @@ class TorchDatasetFederation(ShortRepr):
 
     def fingerprint(self) -> str:
         """A hash of names, sizes, and the first and last sample of every dataset: hashing all would read all."""
-        ends = [piece for samples in (*self.train, self.test) for piece in _ends(samples)]
+        ends = [piece for samples in (*self.train, self.test) for piece in first_and_last(samples)]
         what = (self.name, self.client_names, self.kind, self.class_count, self.task)
         sizes = (self.sample_counts(), self.test.size)
         names = tuple(self.sample_shape) if isinstance(self.sample_shape, dict) else ()
@@ -193,12 +199,6 @@ def _map_style(dataset: Any, what: str) -> Dataset[Any]:
 
 def _first(samples: LazyDatasetSamples) -> Samples:
     return next(samples.pieces(range(1), 1, 0))
-
-
-def _ends(samples: LazyDatasetSamples) -> Sequence[Samples]:
-    if not samples.size:
-        return ()
-    return [next(samples.pieces(range(row, row + 1), 1, 0)) for row in (0, samples.size - 1)]
 
 
 def _classes(parts: Sequence[LazyDatasetSamples]) -> int:

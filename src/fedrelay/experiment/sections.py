@@ -476,7 +476,10 @@ class EngineSettings(Section):
     )
     superlink: str = Field("127.0.0.1:9092", description="flower: HOST:PORT of the SuperLink")
     folder: Path | None = Field(None, description="flower: folder of the server, created by `fedrelay certificates`")
-    test: Path | None = Field(None, description="flower: test samples at the server; default: nodes evaluate")
+    test: Path | None = Field(
+        None,
+        description="flower: test samples at the server, a file or MODULE:FUNCTION; default: nodes evaluate",
+    )
     wait: float = Field(60.0, ge=0, description="flower: seconds to wait for nodes or for the SuperLink")
 
     @field_validator("superlink")

@@ -41,6 +41,27 @@ def tensors_of(inputs: Inputs) -> tuple[Tensor, ...]:
     return tuple(inputs.values()) if isinstance(inputs, dict) else inputs
 
 
+def with_tensors(inputs: Inputs, tensors: Sequence[Tensor]) -> Inputs:
+    """The same structure with other tensors, in their order."""
+    if isinstance(inputs, Tensor):
+        return tensors[0]
+    return dict(zip(inputs, tensors, strict=True)) if isinstance(inputs, dict) else tuple(tensors)
+
+
+def named_tensors(inputs: Inputs) -> dict[str, Tensor]:
+    """Each tensor with its name in messages.
+
+    Example:
+        >>> list(named_tensors({"tokens": torch.zeros(2, 5), "mask": torch.zeros(2, 5)}))
+        ["inputs['tokens']", "inputs['mask']"]
+    """
+    if isinstance(inputs, Tensor):
+        return {"inputs": inputs}
+    return {
+        f"inputs[{key!r}]": each for key, each in (inputs.items() if isinstance(inputs, dict) else enumerate(inputs))
+    }
+
+
 def rows_of(inputs: Inputs, rows: slice | Tensor | list[int]) -> Inputs:
     """Some rows of every tensor."""
     return inputs[rows] if isinstance(inputs, Tensor) else map_inputs(lambda tensor: tensor[rows], inputs)

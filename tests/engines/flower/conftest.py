@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.lazy_dataset_samples import LazyDatasetSamples
 from fedrelay.data.node_samples import owner_federation
+from fedrelay.data.node_torch_datasets import owner_datasets
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node.service import NodeService
@@ -61,7 +63,7 @@ class FakeConnection:
         if node in self.offline:
             return None
         json.dumps(dict(message.header))
-        assert all(array.dtype.kind in "fiu" for array in message.arrays.values())
+        assert all(array.dtype.kind in "fiub" for array in message.arrays.values())
         self.log.append((node, str(message.header["kind"])))
         number = str(len(self.log))
         self.pending[number] = (node, message)
@@ -107,6 +109,8 @@ class InProcessNodes:
         self.remote = RemoteFederation("nodes", self.names, facts, federation.test if test else None)
 
     def _samples(self, client: int):
+        if isinstance(own := self.federation.train_samples(client), LazyDatasetSamples):
+            return owner_datasets(own.dataset, None, classes=self.federation.class_count or None)
         x, y = self.federation.train_samples(client)
         return owner_federation({"x": x.numpy(), "y": y.numpy()}, classes=self.federation.class_count)
 

@@ -12,6 +12,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from tests.data.test_torch_dataset_federation import Joined, in_parts
 from tests.engines.flower.conftest import share_test_samples
 from torch.utils.data import TensorDataset
 
@@ -386,6 +387,28 @@ def test_nodes_read_datasets_as_they_are_trained(make_nodes, use_nodes):
     use_nodes(found)
     there = fr.run("fedseq", engine="flower", data="nodes", **settings)
     torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["dict", "tuple"])
+@pytest.mark.parametrize("test", [True, False], ids=["test at the server", "held out at nodes"])
+def test_samples_with_several_inputs(form, test, make_nodes, use_nodes):
+    """Their shapes are sent at registration, public ones with a request for a profile."""
+    federation = in_parts(form)
+    settings = {**TRAIN, "rounds": 1, "fraction": 1.0, "model": Joined()}
+    settings |= {"grouping": {"assign": "greedy", "profile": "conf", "max_clients": 2}} if test else {}
+    public = {"public": 1} if test else {}
+    here = fr.run("fedseq", data=federation, workers=1, **settings, **public)
+    found = make_nodes(federation, test=test, module=Joined(), share_histogram=True)
+    if not test:  # all of them at one node
+        found.data[0] = owner_datasets(federation.train_samples(0).dataset, federation.test.dataset, classes=3)
+        found.restart()
+        found.remote = replace(found.remote, facts=tuple(each.facts() for each in found.connection.services.values()))
+    assert found.remote.sample_shape == federation.sample_shape
+    use_nodes(found)
+    there = fr.run("fedseq", engine="flower", data={"name": "nodes", **public}, **settings)
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert there.score == pytest.approx(here.score)
+    assert {kind for _, kind in found.connection.log} == {"hop"} | ({"profile"} if test else {"evaluate"})
 
 
 OWN_TASKS = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.node_samples import owner_federation, read_samples
+from fedrelay.data.node_samples import open_test_samples
 from fedrelay.data.samples import Samples
 from fedrelay.data.table import table_of
 from fedrelay.data.table_columns import is_table_file, read_table_columns
@@ -88,7 +88,8 @@ def remote_federation(data: DataSettings, facts: Mapping[str, NodeFacts], test: 
                 f"engine.test: {test} is a table, but the nodes serve none; use an .npz file, or serve tables "
                 "(fedrelay node --data FILE.csv --target COLUMN)"
             )
-        samples = None if test is None else server_test(test)
+        classes = max(each.classes for each in facts.values()) if facts else 0
+        samples = None if test is None else open_test_samples(str(test), classes or None)
         return RemoteFederation(data.name, tuple(facts), tuple(facts.values()), samples)
     encoded, shared = agreed
     target = next(each.table.target for each in facts.values() if each.table is not None)
@@ -126,14 +127,6 @@ def server_folder(settings: EngineSettings) -> Path:
     if not folder.is_dir():
         raise SpecError(f"engine.folder: no such folder: {folder}; create it with: fedrelay certificates {folder}")
     return folder
-
-
-def server_test(path: Path) -> Samples:
-    """The test samples at the server: those that a file keeps for testing, or all of it."""
-    arrays = read_samples(str(path))
-    if "x_test" in arrays:
-        return owner_federation(arrays).test
-    return owner_federation({"x": arrays["x"], "y": arrays["y"]}).train_samples(0)
 
 
 def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:

@@ -39,6 +39,7 @@ from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.frozen_parameter_serialization import frozen_bytes
+from fedrelay.models.inputs_and_outputs import named_tensors
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
@@ -112,7 +113,8 @@ class FlowerEngine:
         """Ask clients for their profiles. All must reply, because groups are formed from all."""
         shapes: set[tuple[int, ...]] = set()
         public = self.job.federation.public if isinstance(self.job.federation, FederationWithPublicSamples) else None
-        samples = {} if public is None else {"public x": public.single_input.numpy(), "public y": public.y.numpy()}
+        parts = {} if public is None else {**named_tensors(public.x), "targets": public.y}
+        samples = {f"public {name}": part.numpy() for name, part in parts.items()}
         header = {"kind": "profile", "job": self.hops.job_description, "profiler": to_plain(profiler)}
 
         def build(client: int) -> Message:

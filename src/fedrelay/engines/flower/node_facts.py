@@ -7,16 +7,22 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
+import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet
-from fedrelay.data.federation import Kind
+from fedrelay.data.federation import SampleKind
 from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.table_encoding import NumberSums, TableStatistics
 from fedrelay.experiment.spec import Section
+from fedrelay.models.inputs_and_outputs import Inputs
 
 MOST_COLUMNS = 100_000
 """Columns that a node's table may have."""
+
+SampleShape = Annotated[tuple[Annotated[int, Field(ge=1, le=10**6)], ...], Field(max_length=4)]
+"""The shape of a tensor of one sample."""
 
 ROUNDING = 1e-9
 """Relative error that sums of floating-point numbers may have."""
@@ -61,6 +67,27 @@ def _possible_sums(sums: NumberSums) -> bool:
     return abs(sums.total) <= bound * (1 + ROUNDING) + sums.known * LARGEST_WITHOUT_SQUARE
 
 
+class InputFacts(Section):
+    """One of several inputs of a sample."""
+
+    name: str | None = Field(max_length=1000)
+    """None where the model takes inputs in order."""
+
+    shape: SampleShape
+    dtype: Literal["float32", "int64", "bool"]
+
+
+def describe_inputs(inputs: Inputs) -> tuple[InputFacts, ...]:
+    """Several inputs without their values; none for one tensor."""
+    if isinstance(inputs, Tensor):
+        return ()
+    named = inputs.items() if isinstance(inputs, dict) else ((None, each) for each in inputs)
+    return tuple(
+        InputFacts.model_validate({"name": name, "shape": tuple(each.shape[1:]), "dtype": str(each.dtype)[6:]})
+        for name, each in named
+    )
+
+
 class NodeFacts(Section):
     """A node's samples in numbers, its software, and what its owner demands."""
 
@@ -74,8 +101,13 @@ class NodeFacts(Section):
     classes: int = Field(ge=0, le=MAX_CLASSES)
     """0 where targets are numbers."""
 
-    shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field(max_length=4)
-    kind: Kind
+    shape: SampleShape
+    """The shape of one sample; () where it has several inputs."""
+
+    kind: SampleKind
+    inputs: tuple[InputFacts, ...] = Field((), max_length=1000)
+    """The inputs of one sample, where it has several."""
+
     target_shape: tuple[Annotated[int, Field(ge=1, le=10**6)], ...] = Field((), max_length=3)
     """The shape of one target: () for one label or number per sample."""
 
@@ -104,7 +136,20 @@ class NodeFacts(Section):
             raise ValueError("the histogram has another number of classes")
         if self.histogram is not None and not self.target_shape and sum(self.histogram) != self.samples:
             raise ValueError("the histogram has another number of samples")
+        names = [each.name for each in self.inputs]
+        if bool(names) != (self.kind == "multi-input") or (names and self.shape):
+            raise ValueError("samples have one input or several, not both")
+        if set(names) != {None} and (None in names or len(set(names)) != len(names)):
+            raise ValueError("all inputs need different names, or none has a name")
         return self
+
+    def empty_inputs(self) -> Inputs:
+        """The inputs of a batch without samples: their shapes and types."""
+        if not self.inputs:
+            return torch.zeros(0, *self.shape, dtype=torch.int64 if self.kind == "tokens" else torch.float32)
+        tensors = [torch.zeros(0, *each.shape, dtype=getattr(torch, each.dtype)) for each in self.inputs]
+        named = {each.name: tensor for each, tensor in zip(self.inputs, tensors, strict=True) if each.name is not None}
+        return named or tuple(tensors)
 
     def kept_samples(self, on: EvaluationSet) -> int:
         """The number of samples that the node evaluates models on."""

@@ -119,7 +119,7 @@ def test_a_node_that_requires_privacy_evaluates_nothing(make_service, ask):
 
 def profile_request(ask, **changes):
     wanted = ask.hop(ask.job())
-    public = {"public x": np.ones((2, 3), np.float32), "public y": np.array([0, 1])} | changes
+    public = {"public inputs": np.ones((2, 3), np.float32), "public targets": np.array([0, 1])} | changes
     header = {**wanted.header, "kind": "profile", "profiler": to_plain(ConfidenceProfiler()), "client": 5}
     start = pack_models(header, {"start": torch.zeros(8)})
     return replace(start, arrays={**start.arrays, **public})
@@ -134,13 +134,16 @@ def test_a_profile_is_one_vector(service, ask):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"public x": np.ones((2, 4), np.float32)}, "another shape or type"),
-        ({"public x": np.ones((2, 3))}, "another shape or type"),
-        ({"public x": np.ones((0, 3), np.float32), "public y": np.zeros(0, np.int64)}, "another shape or type"),
-        ({"public y": np.array([0.0, 1.0])}, "another shape or type"),
-        ({"public y": np.array([0, 1, 0])}, "another shape or type"),
-        ({"public y": np.array([0, 2])}, "other classes"),
-        ({"public y": np.array([-1, 0])}, "other classes"),
+        ({"public inputs": np.ones((2, 4), np.float32)}, "another shape or type"),
+        ({"public inputs": np.ones((2, 3))}, "another shape or type"),
+        (
+            {"public inputs": np.ones((0, 3), np.float32), "public targets": np.zeros(0, np.int64)},
+            "another shape or type",
+        ),
+        ({"public targets": np.array([0.0, 1.0])}, "another shape or type"),
+        ({"public targets": np.array([0, 1, 0])}, "another shape or type"),
+        ({"public targets": np.array([0, 2])}, "other classes"),
+        ({"public targets": np.array([-1, 0])}, "other classes"),
     ],
 )
 def test_public_samples_that_do_not_fit(changes, message, service, ask):

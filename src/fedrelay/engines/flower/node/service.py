@@ -45,7 +45,7 @@ from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFed
 from fedrelay.engines.flower.node.node_table import NodeTable
 from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
 from fedrelay.engines.flower.node.owner_privacy_policy import DeclinedByOwner, OwnerPrivacyPolicy, PrivacyBudget
-from fedrelay.engines.flower.node_facts import NodeFacts, TableFacts
+from fedrelay.engines.flower.node_facts import InputFacts, NodeFacts, TableFacts, describe_inputs
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
@@ -58,6 +58,7 @@ from fedrelay.local.hop_runner import PlannedHop
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.inputs_and_outputs import Inputs, named_tensors, single_shape, with_tensors
 from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.execution_overlay import TamperedHop, Tampering
 from fedrelay.routes.plan import Hop
@@ -146,8 +147,9 @@ class NodeService:
             tests=data.test.size if self.policy is None else 0,
             validations=int(kept.kept_counts.sum()) if kept is not None and self.policy is None else 0,
             classes=data.class_count,
-            shape=data.sample_shape,
+            shape=single_shape(data.sample_shape) or (),
             kind=data.kind,
+            inputs=self._input_facts(),
             target_shape=data.target_shape,
             task=data.task,
             fingerprint=fingerprint,
@@ -157,6 +159,12 @@ class NodeService:
             plugins=self.plugins,
             least_noise=None if self.policy is None else self.policy.noise,
         )
+
+    def _input_facts(self) -> tuple[InputFacts, ...]:
+        try:
+            return describe_inputs(_first_inputs(self.data))
+        except ValidationError as error:
+            raise DataError(one_line(f"inputs cannot be described to the server: {error.errors()[0]['msg']}")) from None
 
     def _table_facts(self) -> TableFacts | None:
         if self.table is None:
@@ -331,16 +339,26 @@ def _evaluation_samples(own: Federation, header: Header) -> SampleSource:
 
 def _with_public(own: Federation, request: Message) -> Federation:
     """A node's federation with the public samples of a request, if it has any."""
-    sent = [request.arrays.get(f"public {part}") for part in "xy"]
-    if any(part is None for part in sent):
+    labels = request.arrays.get("public targets")
+    if labels is None:
         return own
-    x, y = (np.array(part) for part in sent)
-    dtype = next(own.train_samples(0).pieces(range(1), 1, 0)).single_input.numpy().dtype
-    if x.shape[1:] != own.sample_shape or y.shape != (len(x),) or not len(x) or x.dtype != dtype or y.dtype != np.int64:
+    y, first = torch.from_numpy(np.array(labels)), _first_inputs(own)
+    if y.dim() != 1 or not len(y) or y.dtype != torch.int64:
         raise BadMessage("the public samples have another shape or type")
     if y.min() < 0 or y.max() >= own.class_count:
         raise BadMessage("the public samples have other classes")
-    return NodeFederationWithPublicSamples(own, 0, 0, Samples(torch.from_numpy(x), torch.from_numpy(y)))
+    sent = []
+    for name, like in named_tensors(first).items():
+        array = request.arrays.get(f"public {name}")
+        if array is None or array.shape != (len(y), *like.shape[1:]) or array.dtype != like.numpy().dtype:
+            raise BadMessage("the public samples have another shape or type")
+        sent.append(torch.from_numpy(np.array(array)))
+    return NodeFederationWithPublicSamples(own, 0, 0, Samples(with_tensors(first, sent), y))
+
+
+def _first_inputs(own: Federation) -> Inputs:
+    """The inputs of a batch of one of the node's own samples."""
+    return next(own.train_samples(0).pieces(range(1), 1, 0)).x
 
 
 def _planned_hop(header: Header) -> PlannedHop:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedrelay.data.federation import Federation, Kind, digest
+from fedrelay.data.federation import Federation, SampleKind, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.lazy_dataset_samples import first_and_last
 from fedrelay.data.public_samples import FederationWithPublicSamples
-from fedrelay.data.samples import Samples
+from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.data.table_federation import TableFederation
 from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.errors import DataError, EngineError
-from fedrelay.models.inputs_and_outputs import shapes_of
+from fedrelay.models.inputs_and_outputs import Inputs, InputShapes, map_inputs, shapes_of
 
 Ints = NDArray[np.int64]
 
@@ -27,7 +29,7 @@ class RemoteFederation:
     name: str
     nodes: tuple[str, ...]
     facts: tuple[NodeFacts, ...]
-    server_test: Samples | None = None
+    server_test: SampleSource | None = None
     """Test samples at the server."""
 
     def __post_init__(self) -> None:
@@ -35,19 +37,22 @@ class RemoteFederation:
             raise DataError("there are no nodes: put their public keys into the folder 'nodes'")
         first = self.facts[0]
         for name, facts in zip(self.nodes, self.facts, strict=True):
-            for what in ("kind", "shape", "target_shape", "task"):
-                ours, theirs = getattr(first, what), getattr(facts, what)
+            for what, ours in _form(first).items():
+                theirs = _form(facts)[what]
                 if ours != theirs:
                     raise DataError(
                         f"the samples of node {name!r} differ from those of node {self.nodes[0]!r}: "
                         f"{what} {theirs!r}, not {ours!r}"
                     )
-        found = shapes_of(self.server_test.x) if self.server_test is not None else first.shape
-        if found != first.shape:
-            raise DataError(f"engine.test: samples of shape {found}, those of the nodes have {first.shape}")
+        if self.server_test is None:
+            return
+        tested = _input_form(next(self.server_test.pieces(range(1), 1, 0)).x)
+        wanted = _input_form(first.empty_inputs())
+        if tested != wanted:
+            raise DataError(f"engine.test: samples of shape {tested}, those of the nodes have {wanted}")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SampleKind:
         return self.facts[0].kind
 
     @property
@@ -58,7 +63,7 @@ class RemoteFederation:
     def class_count(self) -> int:
         if not all(facts.classes for facts in self.facts):
             return 0
-        own = int(self.server_test.y.max()) + 1 if self.server_test is not None else 1
+        own = int(self.server_test.y.max()) + 1 if isinstance(self.server_test, Samples) else 1
         return max(own, *(facts.classes for facts in self.facts))
 
     @property
@@ -74,8 +79,8 @@ class RemoteFederation:
         return True
 
     @property
-    def sample_shape(self) -> tuple[int, ...]:
-        return self.facts[0].shape
+    def sample_shape(self) -> InputShapes:
+        return shapes_of(self.facts[0].empty_inputs())
 
     def sample_count(self, client: int) -> int:
         return self.facts[client].samples
@@ -97,19 +102,35 @@ class RemoteFederation:
         return np.array([*shared, *(0 for _ in range(self.class_count - len(shared)))], dtype=np.int64)
 
     @property
-    def test(self) -> Samples:
+    def test(self) -> SampleSource:
         """The test samples at the server; empty if there are none."""
         if self.server_test is not None:
             return self.server_test
-        dtype = torch.int64 if self.kind == "tokens" else torch.float32
         targets = torch.zeros(0, *self.target_shape, dtype=torch.int64 if self.class_count else torch.float32)
-        return Samples(torch.zeros(0, *self.sample_shape, dtype=dtype), targets)
+        return Samples(self.facts[0].empty_inputs(), targets)
 
     def fingerprint(self) -> str:
         """A digest of the nodes' own (salted) fingerprints and the test samples."""
         told = [(name, facts.fingerprint) for name, facts in zip(self.nodes, self.facts, strict=True)]
-        tested = [part.numpy() for part in self.server_test.tensors] if self.server_test is not None else []
+        tested = [part.numpy() for piece in self._hashed_test() for part in piece.tensors]
         return digest("remote", told, *tested)
+
+    def _hashed_test(self) -> list[Samples]:
+        """The test samples of which a change is noticed: hashing those of a dataset would read all."""
+        if self.server_test is None:
+            return []
+        return [self.server_test] if isinstance(self.server_test, Samples) else first_and_last(self.server_test)
+
+
+def _form(facts: NodeFacts) -> dict[str, object]:
+    """What the samples of all nodes must have in common."""
+    inputs = {"kind": facts.kind, "shape": _input_form(facts.empty_inputs())}
+    return {**inputs, "target_shape": facts.target_shape, "task": facts.task}
+
+
+def _input_form(x: Inputs) -> object:
+    """The shape of an input; of several inputs, names, numbers of axes and types, because sizes may differ."""
+    return shapes_of(x) if isinstance(x, Tensor) else map_inputs(lambda each: f"{each.dim() - 1}-d {each.dtype}", x)
 
 
 def remote_part(federation: Federation) -> RemoteFederation | None:
