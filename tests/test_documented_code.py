@@ -22,6 +22,7 @@ from typer.main import get_command
 
 from fedrelay.cli import main
 from fedrelay.cli.app import app
+from fedrelay.engines.flower.server.claims import Roster
 from fedrelay.experiment.method_catalogue import METHODS
 
 ROOT = Path(__file__).parent.parent
@@ -162,6 +163,8 @@ def test_yaml_blocks_are_valid(block, tmp_path):
     tree = yaml.safe_load(block.text)
     if "methods" in tree:
         assert main(["compare", str(file), *TINY["compare"]]) == 0
+    elif "method" not in tree:
+        Roster.model_validate(tree)
     else:
         assert main(["plan", str(file), "-q"]) == 0
 

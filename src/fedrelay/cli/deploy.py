@@ -275,7 +275,6 @@ def nodes(
     """Show which nodes are online and what they hold."""
     check_installed()
     from fedrelay.engines.flower.connect import show_roster
-    from fedrelay.engines.flower.server.node_registration import roster_warnings
     from fedrelay.report.terminal.listings import node_list
 
     output = CommandOutput(quiet=quiet, json=json)
@@ -284,8 +283,7 @@ def nodes(
     )
     with output.showing_warnings():
         roster = show_roster(settings)
-    facts = {entry.name: entry.facts for entry in roster if entry.facts is not None}
-    warnings = list(roster_warnings(facts))
+    warnings = [str(remark) for entry in roster for remark in entry.remarks]
     output.print(node_list(roster))
     for line in warnings:
         output.note(f"note: {line}", "yellow")

@@ -11,6 +11,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
+from fedrelay.engines.flower.server.claims import Remark
 from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -73,3 +74,11 @@ def test_impossible_reports_of_a_hop_are_refused(lie, done, six, tmp_path):
     [event] = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert (event["node"], event["what"]) == ("n02", "bad reply")
     assert event["done"].startswith(f"refused: bad reply: {done}")
+
+
+def test_unusual_claims_are_events_of_the_run(six, tmp_path):
+    six.remote = replace(six.remote, remarks=(Remark("n02", "claims 9,000 samples; it claimed 300"),))
+    run(rounds=2, out=tmp_path / "run")
+    [event] = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert (event["round"], event["node"], event["what"]) == (1, "n02", "unusual claim")
+    assert event["done"] == "accepted: it claims 9,000 samples; it claimed 300"

@@ -21,6 +21,7 @@ from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.job_description import describe_task
 from fedrelay.engines.flower.messages import can_send
 from fedrelay.engines.flower.node_facts import NodeFacts
+from fedrelay.engines.flower.server.claims import Remark
 from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.node_registration import RosterEntry, privacy_warnings, read_roster, register_nodes
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
@@ -62,17 +63,20 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
     folder = server_folder(settings)
     names = tuple(public_keys(folder))
     with closing(open_connection(settings)) as connection:
-        facts = register_nodes(connection, names, folder, settings.wait, plugins)
-    return remote_federation(experiment.data, facts, settings.test)
+        registered = register_nodes(connection, names, folder, settings.wait, plugins)
+    return remote_federation(experiment.data, registered.facts, settings.test, registered.remarks)
 
 
-def remote_federation(data: DataSettings, facts: Mapping[str, NodeFacts], test: Path | None) -> Federation:
+def remote_federation(
+    data: DataSettings, facts: Mapping[str, NodeFacts], test: Path | None, remarks: tuple[Remark, ...] = ()
+) -> Federation:
     """The federation of registered nodes; if they have tables, with the encoding on which they agree.
 
     Args:
         data: The settings of the data.
         facts: Node → what it said about itself, in the order of their names.
         test: The test samples at the server, if it has any.
+        remarks: What is unusual about these facts.
 
     Raises:
         DataError: The data of the nodes, or the test samples, do not fit each other.
@@ -90,11 +94,12 @@ def remote_federation(data: DataSettings, facts: Mapping[str, NodeFacts], test: 
             )
         classes = max(each.classes for each in facts.values()) if facts else 0
         samples = None if test is None else open_test_samples(str(test), classes or None)
-        return RemoteFederation(data.name, tuple(facts), tuple(facts.values()), samples)
+        return RemoteFederation(data.name, tuple(facts), tuple(facts.values()), samples, remarks)
     encoded, shared = agreed
     target = next(each.table.target for each in facts.values() if each.table is not None)
     samples = None if test is None else _encoded_test(test, target, shared)
-    return TableFederation(RemoteFederation(data.name, tuple(encoded), tuple(encoded.values()), samples), shared)
+    remote = RemoteFederation(data.name, tuple(encoded), tuple(encoded.values()), samples, remarks)
+    return TableFederation(remote, shared)
 
 
 def _encoded_test(path: Path, target: str, shared: SharedEncoding) -> Samples:

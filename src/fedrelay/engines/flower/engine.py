@@ -50,6 +50,9 @@ log = logging.getLogger(__name__)
 MAX_EMPTY = 8
 """Attempts in a row without a usable model that end the run."""
 
+UNUSUAL_CLAIM = "unusual claim"
+"""The event of a node that says something unusual about itself."""
+
 
 class FlowerEngine:
     """Carries out plans on nodes."""
@@ -77,7 +80,10 @@ class FlowerEngine:
         self.hops = HopRequestBuilder(job, self.versions, self.checker, recovery)
         self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
         self.empty = 0
-        self.events: list[EngineEvent] = []
+        self.events = [
+            EngineEvent(UNUSUAL_CLAIM, f"accepted: it {remark.text}", federation.nodes.index(remark.node))
+            for remark in federation.remarks
+        ]
 
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         """Run all routes; where real arrivals decide, until the fastest model has finished one more group."""
@@ -179,7 +185,7 @@ class FlowerEngine:
         return sums
 
     def take_events(self) -> list[EngineEvent]:
-        """Interruptions of the connection and missing evaluations since the last call."""
+        """Unusual claims, interruptions of the connection and missing evaluations since the last call."""
         interrupted = [EngineEvent("interrupted", line) for line in self.dispatcher.interruptions]
         events, self.events, self.dispatcher.interruptions = [*interrupted, *self.events], [], []
         return events

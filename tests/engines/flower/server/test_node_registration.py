@@ -1,4 +1,4 @@
-"""The roster: facts are checked, nodes that do not fit are refused, and odd ones are warned about."""
+"""Registration: facts are checked, and nodes that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node_facts import parse_facts
-from fedrelay.engines.flower.server.node_registration import KNOWN, misfit, read_roster, register_nodes, roster_warnings
+from fedrelay.engines.flower.server.node_registration import KNOWN, misfit, read_roster, register_nodes
 from fedrelay.errors import EngineError
 
 OWN = version("fedrelay")
@@ -44,17 +44,6 @@ class Replies:
 
     def close(self):
         self.closed = True
-
-
-def test_similar_nodes_are_not_warned_about():
-    assert list(roster_warnings({"a": facts(10), "b": facts(3), "c": facts(20)})) == []
-    assert list(roster_warnings({"a": facts(100)})) == []
-    assert list(roster_warnings({})) == []
-
-
-def test_a_label_far_from_all_others_is_warned_about():
-    [line] = roster_warnings({"a": facts(10), "b": facts(4097), "c": facts(9)})
-    assert line.startswith("node 'b' has 4,097 classes, all others at most 10: the model gets 4,097 because of it.")
 
 
 @pytest.mark.parametrize(("said", "shown"), [("9.9.1", "9.9.1"), ("0.999.0", "0.999.0"), ("", "an unknown version")])
@@ -92,7 +81,7 @@ def test_facts_of_an_offline_node_are_those_it_sent_last(tmp_path, caplog):
         register_nodes(Replies(a=header()), ("a", "b"), tmp_path, 0.0)
     register_nodes(Replies(a=header(), b=header(7)), ("a", "b"), tmp_path, 0.0)
     assert json.loads((tmp_path / KNOWN / "b.json").read_text())["classes"] == 7
-    found = register_nodes(Replies(a=header(9)), ("a", "b"), tmp_path, 0.0)
+    found = register_nodes(Replies(a=header(9)), ("a", "b"), tmp_path, 0.0).facts
     assert (found["a"].classes, found["b"].classes) == (9, 7)
     assert "node 'b' is not available (offline); it joins when it is back" in caplog.text
 

@@ -9,12 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
+from fedrelay.engines.flower.server.claims import Remark, read_roster_file, refused_claims, unusual_claims
 from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher
 from fedrelay.errors import EngineError
@@ -26,9 +27,6 @@ log = logging.getLogger(__name__)
 
 KNOWN = "known"
 """The folder in which the server remembers facts, for nodes that are offline."""
-
-UNUSUAL_FACTOR = 2
-"""More classes than this many times those of all other nodes are worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,20 @@ class RosterEntry:
     """Seconds since its last heartbeat."""
 
     facts: NodeFacts | None
+    remarks: tuple[Remark, ...] = ()
+    """What is unusual about its claims."""
 
     def to_json(self) -> dict[str, Any]:
         """All but the sums of a table, which can point at single rows."""
         facts = self.facts.model_dump(mode="json", exclude={"table": {"statistics"}}) if self.facts is not None else {}
         return {"name": self.name, "status": self.status, "seen_seconds_ago": self.seen, **facts}
+
+
+class Registration(NamedTuple):
+    """What all nodes said about themselves, and what is unusual about it."""
+
+    facts: dict[str, NodeFacts]
+    remarks: tuple[Remark, ...] = ()
 
 
 def ask_for_facts(
@@ -71,8 +78,8 @@ def ask_for_facts(
 
 def register_nodes(
     connection: Connection, names: Sequence[str], folder: Path, wait: float, plugins: Collection[str] = ()
-) -> dict[str, NodeFacts]:
-    """Facts of all nodes. Facts of an offline node are those it sent last.
+) -> Registration:
+    """Register all nodes. Facts of an offline node are those it sent last.
 
     Args:
         connection: The connection to the nodes.
@@ -82,8 +89,9 @@ def register_nodes(
         plugins: Plug-in modules that the experiment needs at every node.
 
     Raises:
-        EngineError: A node does not fit the server, or is offline and was never seen.
+        EngineError: A node does not fit the server, claims what is not agreed, or is offline and was never seen.
     """
+    roster = read_roster_file(folder, names)
     found: dict[str, NodeFacts] = {}
     reasons: dict[str, str] = {}
     known, began = remembered_facts(folder, names), time.monotonic()
@@ -106,12 +114,15 @@ def register_nodes(
         if name not in found:
             log.warning("node %r is not available (%s); it joins when it is back", name, reasons.get(name, OFFLINE))
     facts = {name: found.get(name) or known[name] for name in names}
+    for refused in refused_claims(facts, roster):
+        raise EngineError(f"node {refused.node!r} is refused: it {refused.text}")
+    remarks = tuple(unusual_claims(facts, known, roster))
     (folder / KNOWN).mkdir(mode=0o700, exist_ok=True)
     for name, each in facts.items():
         write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
-    for line in roster_warnings(facts):
-        log.warning(line)
-    return facts
+    for remark in remarks:
+        log.warning(str(remark))
+    return Registration(facts, remarks)
 
 
 def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]:
@@ -141,19 +152,6 @@ def misfit(facts: NodeFacts, plugins: Collection[str] = ()) -> str:
     return ""
 
 
-def roster_warnings(facts: Mapping[str, NodeFacts]) -> Iterator[str]:
-    """A line for a node whose highest label is far above all others."""
-    if len(facts) < 2:
-        return
-    first, *others = sorted(facts, key=lambda name: -facts[name].classes)
-    most, next_most = facts[first].classes, max(facts[name].classes for name in others)
-    if most > UNUSUAL_FACTOR * next_most:
-        yield (
-            f"node {first!r} has {most:,} classes, all others at most {next_most:,}: the model gets {most:,} "
-            "because of it. Is its highest label right?"
-        )
-
-
 def privacy_warnings(facts: Mapping[str, NodeFacts], terms: Sequence[Term]) -> Iterator[str]:
     """A line for every node that will decline its hops, because its owner demands more noise than the method has."""
     noise = max((term.noise for term in terms if isinstance(term, ClientLevelPrivacy)), default=0.0)
@@ -169,12 +167,15 @@ def read_roster(
     """The roster as it is now; `seen` is when each node sent its last heartbeat."""
     with closing(connection):
         found, reasons = ask_for_facts(connection, names, names, timeout)
-    known = remembered_facts(folder, names)
+    known, roster = remembered_facts(folder, names), read_roster_file(folder, names)
+    facts = {**known, **found}
+    refused = {each.node: f"it {each.text}" for each in refused_claims(facts, roster)}
+    remarks = list(unusual_claims(facts, known, roster))
 
     def entry(name: str) -> RosterEntry:
-        if name not in found:
-            return RosterEntry(name, reasons[name], seen.get(name), known.get(name))
-        problem = misfit(found[name])
-        return RosterEntry(name, f"refused: {problem}" if problem else "ready", seen.get(name), found[name])
+        problem = misfit(found[name]) or refused.get(name) if name in found else None
+        status = reasons[name] if name not in found else f"refused: {problem}" if problem else "ready"
+        own = tuple(remark for remark in remarks if remark.node == name)
+        return RosterEntry(name, status, seen.get(name), facts.get(name), own)
 
     return [entry(name) for name in names]

@@ -16,6 +16,7 @@ from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.data.table_federation import TableFederation
 from fedrelay.engines.flower.node_facts import NodeFacts
+from fedrelay.engines.flower.server.claims import Remark
 from fedrelay.errors import DataError, EngineError
 from fedrelay.models.inputs_and_outputs import Inputs, InputShapes, map_inputs, shapes_of
 
@@ -31,6 +32,9 @@ class RemoteFederation:
     facts: tuple[NodeFacts, ...]
     server_test: SampleSource | None = None
     """Test samples at the server."""
+
+    remarks: tuple[Remark, ...] = ()
+    """What is unusual about the facts; the engine reports it in its first round."""
 
     def __post_init__(self) -> None:
         if not self.nodes:
