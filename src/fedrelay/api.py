@@ -10,9 +10,9 @@ from typing import Any, Unpack, cast
 from rich.console import Console
 from torch import nn
 
-from fedrelay.data.data_per_seed import DataPerSeed, OwnData
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
+from fedrelay.data.own_data_per_seed import OwnData, OwnDataPerSeed
 from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.data.validation_samples import validation_part
 from fedrelay.errors import SpecError
@@ -415,7 +415,7 @@ def _own_data(data: Federation | Callable[[int], Federation]) -> OwnData:
     if hasattr(data, "train_samples"):
         return cast(Federation, data)
     if callable(data):
-        return DataPerSeed(data)
+        return OwnDataPerSeed(data)
     raise SpecError(
         "data: must be a name, a mapping of settings, a federation or a function of the seed, "
         f"got {type(data).__name__}"
@@ -434,7 +434,7 @@ def _own_model(model: nn.Module | Callable[..., nn.Module]) -> OwnModel:
 
 def _data_settings(data: OwnData) -> dict[str, Any]:
     """The `data` section for data of the user's own. Those that depend on the seed complete it in every run."""
-    if isinstance(data, DataPerSeed):
+    if isinstance(data, OwnDataPerSeed):
         return {"name": "own data"}
     kept: dict[str, Any] = {"public": data.per_class} if isinstance(data, FederationWithPublicSamples) else {}
     if (part := validation_part(data)) is not None:

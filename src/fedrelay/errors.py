@@ -6,7 +6,7 @@
     ├── RunFolderError    a run folder is damaged, unknown or in use
     ├── DivergedError     a model has non-finite values
     └── EngineError       the engine could not run a hop
-        └── UntrainedRunError    no client's work was accepted in the whole run
+        └── NoUpdateAcceptedError    no client's work was accepted in the whole run
 
 The command line prints the message without a traceback and exits with `exit_code`.
 """
@@ -48,5 +48,5 @@ class EngineError(FedRelayError):
     exit_code = 6
 
 
-class UntrainedRunError(EngineError):
+class NoUpdateAcceptedError(EngineError):
     """No client's work was accepted in the whole run: no client answered, or none in time."""

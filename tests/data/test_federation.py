@@ -17,8 +17,8 @@ from fedrelay.data.federation import (
     federate,
 )
 from fedrelay.data.partition import ClientIndices
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.registry import load_dataset
-from fedrelay.data.single_client_federation import SingleClientFederation
 from fedrelay.errors import DataError, SpecError
 from fedrelay.rng import generator
 
@@ -179,14 +179,14 @@ class TestFingerprint:
             replace(self.base, shifts=("noise",)),
             replace(self.base, shifts=("noise",), seed=2),
             replace(self.base, test_shifts=("noise",)),
-            SingleClientFederation(self.base),
+            PooledFederation(self.base),
         ]
         assert len({federation.fingerprint() for federation in [self.base, *others]}) == 7
 
 
 def test_pooled() -> None:
     members = ArrayFederation(IMAGES, THREE, seed=4, shifts=("none", "none", "noise"))
-    pooled = SingleClientFederation(members)
+    pooled = PooledFederation(members)
     assert (pooled.name, pooled.kind, pooled.client_count, pooled.class_count) == ("dots", "image", 1, 3)
     assert pooled.sample_shape == (2, 4, 4)
     assert pooled.sample_count(0) == 12

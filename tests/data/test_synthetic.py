@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrelay.data.single_client_federation import SingleClientFederation
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.synthetic import LogNormalSizes, SyntheticFederation
 from fedrelay.errors import SpecError
 
@@ -87,7 +87,7 @@ def test_zero_zero_is_not_iid() -> None:
 def test_iid_clients_share_one_model() -> None:
     federation = SyntheticFederation(12, 0, 0, iid=True, features=5, class_count=2, size_rule=FIXED)
     assert federation.name == "synthetic-iid"
-    pooled = SingleClientFederation(federation).train_samples(0)
+    pooled = PooledFederation(federation).train_samples(0)
     design = torch.cat([pooled.x, torch.ones(len(pooled.y), 1)], dim=1)
     fit = torch.linalg.lstsq(design, 2.0 * pooled.y[:, None] - 1).solution
     assert ((design @ fit > 0).flatten() == pooled.y.bool()).float().mean() > 0.95

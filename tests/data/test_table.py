@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from fedrelay.data.table import Table, sorted_names, table_of
-from fedrelay.data.table_columns import frame_columns, read_table_columns
+from fedrelay.data.table_column_reader import frame_columns, read_table_columns
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import TableSettings
 

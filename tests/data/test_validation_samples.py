@@ -12,8 +12,8 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.evaluation_samples import evaluation_samples
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.public_samples import with_public
-from fedrelay.data.single_client_federation import SingleClientFederation
 from fedrelay.data.validation_samples import FederationWithValidationSamples, validation_part, with_validation
 from fedrelay.errors import DataError
 
@@ -91,7 +91,7 @@ def test_targets_that_are_no_classes_are_drawn_at_random(shape):
 
 
 def test_wrappers_around_it_find_it(plain, kept):
-    pooled = with_public(SingleClientFederation(kept), 1, seed=1)
+    pooled = with_public(PooledFederation(kept), 1, seed=1)
     assert validation_part(pooled) is kept
     assert evaluation_samples(pooled, "validation") is kept.validation
     assert evaluation_samples(pooled, "test") is pooled.test

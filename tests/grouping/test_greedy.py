@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedrelay.grouping.candidate_pool import CandidatePool
 from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.greedy import greedy_groups
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds, distribute_rest
+from fedrelay.grouping.group_filling import GroupSizeBounds, distribute_rest
 
 
 def literal(vectors, sizes, bounds, rng, distance, vector):

@@ -14,7 +14,7 @@ from fedrelay.data.federation import federate
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.experiment.spec import validate
 from fedrelay.grouping.distances import DISTANCES, DistanceName
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds
+from fedrelay.grouping.group_filling import GroupSizeBounds
 from fedrelay.grouping.grouping import OPTIONS, AssignerName, Grouping, default_group_count
 from fedrelay.grouping.profiles import PROFILES, Profile, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.grouping.profiles.histogram import ClassCountsProfile

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedrelay.grouping import icg
 from fedrelay.grouping.balanced_assignment_solver import DistinctPoints
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds
+from fedrelay.grouping.group_filling import GroupSizeBounds
 from fedrelay.grouping.icg import balanced_clusters, cluster_means, icg_groups
 from fedrelay.grouping.random import random_groups
 from fedrelay.metrics.skew import group_histograms, median_cpd

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds
+from fedrelay.grouping.group_filling import GroupSizeBounds
 from fedrelay.grouping.kmeans import _round_robin, groups_across_clusters, kmeans
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.samples import Samples
 from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate, evaluate_chunk, headline_score
-from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
+from fedrelay.local.teacher_model_runner import TeacherModelRunner
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.tasks.classification import Classification
 
@@ -97,5 +97,5 @@ def test_bf16_ends_before_the_loss_whatever_holds_the_logits(wrap):
     flat_module = FlatModule(module, FlatLayout.of(module), precision="bf16")
     assert evaluate(flat_module, weights, TASK, samples).loss == wanted
     assert isinstance(flat_module.outputs(samples.x), wrap)
-    batch = FrozenModelOutputs(flat_module, features=False).batch(samples.x, samples.y, torch.zeros(50, 3))
+    batch = TeacherModelRunner(flat_module, features=False).batch(samples.x, samples.y, torch.zeros(50, 3))
     assert batch.outputs_of_model(weights).logits.dtype == torch.float32

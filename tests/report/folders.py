@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fedrelay as fr
-from fedrelay.errors import DivergedError, UntrainedRunError
+from fedrelay.errors import DivergedError, NoUpdateAcceptedError
 from fedrelay.runtime.callback import Callback
 
 SMALL: dict[str, Any] = {"data": "digits", "clients": 20, "alpha": 0.1, "fraction": 0.5, "batch_size": 16, "workers": 1}
@@ -51,7 +51,7 @@ def failed(folder: Path, method: str, **settings: Any) -> Path:
     """A run that came to no result."""
     try:
         ran(folder, method, **settings)
-    except (DivergedError, UntrainedRunError):
+    except (DivergedError, NoUpdateAcceptedError):
         return folder
     raise AssertionError("the run came to a result")
 

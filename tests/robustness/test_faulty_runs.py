@@ -10,7 +10,7 @@ import torch
 from tests.conftest import make_federation
 
 from fedrelay import resume, run
-from fedrelay.errors import DivergedError, SpecError, UntrainedRunError
+from fedrelay.errors import DivergedError, NoUpdateAcceptedError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.client_state import ClientStateStore
@@ -127,11 +127,11 @@ def test_a_round_without_arrivals_repeats_and_is_given_up_at_last(caplog):
 
 
 NOBODY = {
-    "everybody is away": ({"faults": [{"what": "dropout"}]}, UntrainedRunError, "dropout 36×, too few arrivals 6×"),
-    "nobody is fast enough": ({"recovery.deadline": 1e-9}, UntrainedRunError, "deadline 36×, too few arrivals 6×"),
+    "everybody is away": ({"faults": [{"what": "dropout"}]}, NoUpdateAcceptedError, "dropout 36×, too few arrivals 6×"),
+    "nobody is fast enough": ({"recovery.deadline": 1e-9}, NoUpdateAcceptedError, "deadline 36×, too few arrivals 6×"),
     "nobody need arrive": (
         {"faults": [{"what": "gone"}], "recovery.min_arrivals": 0},
-        UntrainedRunError,
+        NoUpdateAcceptedError,
         "gone 36×, too few arrivals 6×",
     ),
     "every model is refused": (

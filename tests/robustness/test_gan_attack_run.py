@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedrelay as fr
-from fedrelay.errors import SpecError, UntrainedRunError
+from fedrelay.errors import NoUpdateAcceptedError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.robustness import gan_attack_run
@@ -113,7 +113,7 @@ def test_where_the_work_of_the_client_before_is_refused():
 
 def test_a_run_without_accepted_updates_fails_with_an_attacker_too():
     hopeless = experiment("fedavg", **SETTINGS, faults=[{"what": "dropout", "rate": 1.0}])
-    with pytest.raises(UntrainedRunError, match="no client update was accepted in any of the 3 rounds"):
+    with pytest.raises(NoUpdateAcceptedError, match="no client update was accepted in any of the 3 rounds"):
         run_gan_attack(hopeless, ATTACKER, epochs=1)
 
 

@@ -98,9 +98,9 @@ def test_the_mean_loss_is_the_training_loss(task):
     outputs, targets = draw(task)
     sums = task.evaluation_sums(outputs, targets)
     if isinstance(task, Segmentation):  # each image counts with its own loss, in training the batch has one
-        expected = np.mean([float(task.training_loss(outputs[[k]], targets[[k]])) for k in range(N)])
+        expected = np.mean([float(task.loss_of_model_outputs(outputs[[k]], targets[[k]])) for k in range(N)])
     else:
-        expected = float(task.training_loss(outputs, targets))
+        expected = float(task.loss_of_model_outputs(outputs, targets))
     assert sums.mean_loss == pytest.approx(expected, rel=1e-5)
 
 
@@ -119,7 +119,7 @@ def test_double_precision_gives_the_same_loss(task):
     outputs, targets = draw(task)
     numbers = targets.double() if targets.is_floating_point() else targets
     single, double = task.evaluation_sums(outputs, targets), task.evaluation_sums(outputs.double(), numbers)
-    assert task.training_loss(outputs.double(), targets).dtype == torch.float64
+    assert task.loss_of_model_outputs(outputs.double(), targets).dtype == torch.float64
     assert double.mean_loss == pytest.approx(single.mean_loss, rel=1e-5)
     same_scores(task, single, double) if not isinstance(task, Regression | LanguageModel) else None
 

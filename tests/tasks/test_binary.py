@@ -44,7 +44,7 @@ def test_the_loss_is_that_of_pytorch(sample, weights):
     weight = None if weights == "none" else torch.where(targets == 1, weights[1], weights[0])
     expected = torch.nn.BCEWithLogitsLoss(weight=weight)(outputs[:, 0], labels)
     task = Binary(class_weights=weights)
-    assert float(task.training_loss(outputs, targets)) == float(expected)
+    assert float(task.loss_of_model_outputs(outputs, targets)) == float(expected)
     assert task.evaluation_sums(outputs, targets).mean_loss == pytest.approx(float(expected), rel=1e-6)
 
 

@@ -20,5 +20,5 @@ def test_scores_are_those_of_scikit_learn(generator):
 def test_the_loss_is_that_of_pytorch(generator):
     outputs, targets = torch.randn(9, 3, generator=generator), torch.randint(0, 2, (9, 3), generator=generator).float()
     expected = torch.nn.BCEWithLogitsLoss()(outputs, targets)
-    assert float(MultiLabel().training_loss(outputs, targets)) == float(expected)
+    assert float(MultiLabel().loss_of_model_outputs(outputs, targets)) == float(expected)
     assert MultiLabel().evaluation_sums(outputs, targets).weight == 27

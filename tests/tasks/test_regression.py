@@ -42,7 +42,7 @@ def test_several_numbers_count_together(generator):
 )
 def test_the_loss_is_that_of_pytorch(sample, task, loss):
     outputs, targets = sample
-    assert float(task.training_loss(outputs, targets)) == float(loss(outputs[:, 0], targets))
+    assert float(task.loss_of_model_outputs(outputs, targets)) == float(loss(outputs[:, 0], targets))
 
 
 def test_targets_that_are_all_equal_have_no_r2():

@@ -22,7 +22,8 @@ def test_shared_raw_weights_clients_by_their_own_samples_by_default(toy, weights
     hops = [HopReport(prepared.federation.sample_count(client), 1, 0.0) for client in range(7)]
     arrivals = [Arrival(client, (client,), torch.zeros(1), (hop,)) for client, hop in enumerate(hops)]
     counted = [
-        prepared.method.warmup.with_merge_sample_count(arrival, prepared.federation).samples for arrival in arrivals
+        prepared.method.warmup.arrival_with_sample_count_for_merge(arrival, prepared.federation).samples
+        for arrival in arrivals
     ]
     assert counted == [*expected, 10]  # the server's hop as it is
 

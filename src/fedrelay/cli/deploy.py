@@ -184,13 +184,13 @@ def node(
     from torch import nn
 
     from fedrelay.data.node_samples import open_owner_data
-    from fedrelay.data.table_columns import is_table_file
+    from fedrelay.data.table_column_reader import is_table_file
     from fedrelay.engines.flower.credentials import authority, private_key
     from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
     from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
-    from fedrelay.engines.flower.wire.node_connection import NodeConnection
+    from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
     from fedrelay.experiment.method_catalogue import load_plugins
     from fedrelay.local.model_checks import check_device
     from fedrelay.user_code import call_function, import_from_current_folder
@@ -260,7 +260,7 @@ def node(
         hops = f"; {left.left:,} hops are left" if left is not None else ""
         output.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
     with output.showing_warnings(), _until_stopped() as over:
-        client = NodeConnection(superlink, trusted, secret, place / "node-id", largest)
+        client = NodeSideConnection(superlink, trusted, secret, place / "node-id", largest)
         serve(client, service, superlink, ca, place, over=over, patience=patience, say=output.note)
 
 

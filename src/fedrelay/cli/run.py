@@ -26,7 +26,7 @@ from fedrelay.cli.settings import (
     methods_settings,
     takes_settings,
 )
-from fedrelay.errors import DivergedError, SpecError, UntrainedRunError
+from fedrelay.errors import DivergedError, NoUpdateAcceptedError, SpecError
 from fedrelay.experiment.spec import CommonSettings, Comparison, Experiment, validate
 from fedrelay.user_code import import_from_current_folder
 
@@ -186,7 +186,7 @@ def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: 
     if not any(method.results for method in outcome.methods):
         if any(method.diverged for method in outcome.methods):
             raise DivergedError(f"no run has a result: models diverged or no client update was accepted; see {out}")
-        raise UntrainedRunError(f"no client update was accepted in any run; see {out}")
+        raise NoUpdateAcceptedError(f"no client update was accepted in any run; see {out}")
 
 
 def _print_result(output: CommandOutput, result: Result) -> None:

@@ -57,7 +57,7 @@ class CostModel:
         batched = BatchedModel.of(prepared.module, prepared.layout, prepared.federation.sample_shape)
         if batched is not None:  # PyTorch's counter finds the same, but takes seconds to load
             return batched.training_flops
-        return training_flops(prepared.module, *example_batch(prepared.federation), prepared.task.training_loss)
+        return training_flops(prepared.module, *example_batch(prepared.federation), prepared.task.loss_of_model_outputs)
 
     def extras(self, plan: RoundPlan) -> ExtraPayloads:
         """What travels beside the model in a round, by kind of transfer.

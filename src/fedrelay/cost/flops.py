@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedrelay.errors import SpecError
 from fedrelay.models.flat_layout import TORCH_GLOBALS, trained_dtype
-from fedrelay.models.inputs_and_outputs import Inputs, call_module, map_inputs, rows_of, with_float_type
+from fedrelay.models.nested_inputs import Inputs, call_module, map_inputs, rows_of, with_float_type
 
 
 def training_flops(module: nn.Module, inputs: Inputs, targets: Tensor, loss: Callable[[Any, Tensor], Tensor]) -> float:

@@ -19,7 +19,7 @@ from fedrelay.data.domain_shift import Range, apply_shift, check_shifts
 from fedrelay.data.partition import ClientIndices, Ints, partition_samples
 from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.errors import DataError
-from fedrelay.models.inputs_and_outputs import InputShapes
+from fedrelay.models.nested_inputs import InputShapes
 from fedrelay.rng import generator
 
 Kind = Literal["image", "tabular", "tokens", "signal", "volume"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fedrelay.data.federation import Federation, SampleKind, ShortRepr
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
-from fedrelay.models.inputs_and_outputs import InputShapes
+from fedrelay.models.nested_inputs import InputShapes
 
 
 @dataclass(frozen=True, repr=False)

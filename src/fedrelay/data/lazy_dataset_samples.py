@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset, defa
 from fedrelay.data.samples import Rows, Samples, SampleSource
 from fedrelay.errors import DataError
 from fedrelay.models.flat_layout import TORCH_GLOBALS
-from fedrelay.models.inputs_and_outputs import Inputs, concatenate, named_tensors
+from fedrelay.models.nested_inputs import Inputs, concatenate, named_tensors
 from fedrelay.rng import torch_seed
 
 READ_AT_ONCE = 64

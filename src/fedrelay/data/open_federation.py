@@ -11,7 +11,7 @@ from fedrelay.data.public_samples import with_public
 from fedrelay.data.registry import load_dataset
 from fedrelay.data.stratified_subset import subset
 from fedrelay.data.synthetic import SyntheticFederation
-from fedrelay.data.table_columns import TABLE_FILES
+from fedrelay.data.table_column_reader import TABLE_FILES
 from fedrelay.data.table_federation import open_table
 from fedrelay.data.validation_samples import with_validation
 from fedrelay.errors import SpecError

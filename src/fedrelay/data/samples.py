@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.errors import DataError
-from fedrelay.models.inputs_and_outputs import Inputs, map_inputs, rows_of, tensors_of
+from fedrelay.models.nested_inputs import Inputs, map_inputs, rows_of, tensors_of
 
 Rows = range | NDArray[np.int64]
 """The indices of samples, in the order in which they are wanted."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.table_columns import (
+from fedrelay.data.table_column_reader import (
     Column,
     Columns,
     as_text,

@@ -18,7 +18,7 @@ from fedrelay.data.csv_table import LARGEST
 from fedrelay.errors import DataError
 
 EMPTY_CELLS = ("", "?")
-"""Cells without a value in columns that were read; `MISSING_WORDS` of `table_columns.py` became "" there."""
+"""Cells without a value in columns that were read; `MISSING_WORDS` of `table_column_reader.py` became "" there."""
 
 NUMBER_BYTES = 8
 """A count, sum, mean or deviation is a 64-bit number."""

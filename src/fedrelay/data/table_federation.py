@@ -24,7 +24,7 @@ from fedrelay.data.federation import ArrayFederation, Federation, build_federati
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.stratified_subset import stratified_indices
 from fedrelay.data.table import Ints, Table, read_table, sorted_names, table_of
-from fedrelay.data.table_columns import chosen_rows, frame_columns, read_table_columns
+from fedrelay.data.table_column_reader import chosen_rows, frame_columns, read_table_columns
 from fedrelay.data.table_encoding import NumberEncoding, TableEncoding, TableStatistics, text_bytes
 from fedrelay.errors import DataError
 from fedrelay.experiment.spec import TableSettings, validate

@@ -23,7 +23,7 @@ from fedrelay.data.lazy_dataset_samples import (
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import Samples
 from fedrelay.errors import DataError
-from fedrelay.models.inputs_and_outputs import Inputs, InputShapes, map_inputs, shapes_of
+from fedrelay.models.nested_inputs import Inputs, InputShapes, map_inputs, shapes_of
 
 
 @dataclass(frozen=True, repr=False)

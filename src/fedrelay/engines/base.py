@@ -45,7 +45,7 @@ class RoundInputs:
     """Decides which model goes where, where real arrivals decide."""
 
 
-class RouteNeeds(Protocol):
+class RouteRequirements(Protocol):
     """What an engine needs to know of a route before the run starts."""
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedrelay.data.federation import Federation
 from fedrelay.data.validation_samples import validation_part
-from fedrelay.engines.base import Engine, RouteNeeds
+from fedrelay.engines.base import Engine, RouteRequirements
 from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
@@ -63,7 +63,7 @@ def has_validation(experiment: Experiment, federation: Federation) -> bool:
     return validation_part(federation) is not None
 
 
-def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:
+def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteRequirements] = ()) -> None:
     """Refuse what the engine cannot do, before the run starts."""
     if data_at_nodes(experiment):
         from fedrelay.engines.flower.connect import check_flower

@@ -8,7 +8,7 @@ from typing import Any
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.method_catalogue import load_plugins
-from fedrelay.experiment.method_grammar import MethodPartTypes, parse_method
+from fedrelay.experiment.method_grammar import ParsedMethod, parse_method
 from fedrelay.experiment.spec import PARTS, Comparison, ComparisonEntry, Experiment, validate
 from fedrelay.robustness.label_flip import swapped_classes
 
@@ -77,7 +77,7 @@ def _override(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, An
     return {**common, **own, **merged}
 
 
-def _accepted(method: MethodPartTypes, part: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _accepted(method: ParsedMethod, part: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The common options that a method accepts."""
     parts = dict(method.parts())
     if part == "terms":

@@ -14,7 +14,7 @@ from torch import nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import FederationWithPublicSamples, with_public
-from fedrelay.data.table_columns import TABLE_FILES
+from fedrelay.data.table_column_reader import TABLE_FILES
 from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.start import data_at_nodes, open_node_data
 from fedrelay.errors import SpecError
@@ -24,7 +24,7 @@ from fedrelay.files import expand_home
 from fedrelay.grouping.grouping import Grouping
 from fedrelay.grouping.profiles.probe_network import FILES
 from fedrelay.local.module_rebuilder import ModuleRebuilder, ZooModelRebuilder
-from fedrelay.models.inputs_and_outputs import single_shape
+from fedrelay.models.nested_inputs import single_shape
 from fedrelay.models.two_part_classifier import Kind, Shape
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack

@@ -9,7 +9,7 @@ from typing import Any
 from fedrelay.cost.devices import ClockSettings
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method_catalogue import load_plugins
-from fedrelay.experiment.method_grammar import MethodPartTypes, parse_method
+from fedrelay.experiment.method_grammar import ParsedMethod, parse_method
 from fedrelay.experiment.resolved_options import resolved_options
 from fedrelay.experiment.spec import Experiment, unknown, validate
 from fedrelay.grouping.grouping import Grouping
@@ -124,7 +124,7 @@ def build_method(experiment: Experiment) -> Method:
         term.check_train_settings(experiment.train)
     method.merge.check_train_settings(experiment.train)
     if method.route.chooses_group_count and method.grouping is not None:
-        method.grouping.check_fits_given_group_count(given.name)
+        method.grouping.check_fits_route_that_chooses_group_count(given.name)
     if not method.route.ever_merges:
         _refuse_parts_that_need_a_merge(given)
     if method.privacy is not None:
@@ -134,7 +134,7 @@ def build_method(experiment: Experiment) -> Method:
     return method
 
 
-def _refuse_parts_that_need_a_merge(given: MethodPartTypes) -> None:
+def _refuse_parts_that_need_a_merge(given: ParsedMethod) -> None:
     if given.merge_name is not None:
         raise SpecError(f"method {given.name!r}: models are never merged, so {given.merge_name!r} has no effect")
     for name, term in given.terms.items():
@@ -142,7 +142,7 @@ def _refuse_parts_that_need_a_merge(given: MethodPartTypes) -> None:
             raise SpecError(f"method {given.name!r}: models are never merged, which the term {name!r} needs")
 
 
-def _options(given: MethodPartTypes, experiment: Experiment, place: str) -> Mapping[str, Any]:
+def _options(given: ParsedMethod, experiment: Experiment, place: str) -> Mapping[str, Any]:
     """The options that the spec sets for a part, over the defaults of the method."""
     section, _, name = place.partition(".")
     options = dict(getattr(experiment, section))

@@ -27,7 +27,7 @@ from fedrelay.warmup.base import Warmup
 
 
 @dataclass(frozen=True)
-class MethodPartTypes:
+class ParsedMethod:
     """The types of a method's parts, before options are applied."""
 
     name: str
@@ -59,7 +59,7 @@ class MethodPartTypes:
         yield "merge", self.merge
 
 
-def parse_method(method: str) -> MethodPartTypes:
+def parse_method(method: str) -> ParsedMethod:
     """Join the parts of all names of a method, such as `fedseq+fedprox`.
 
     Raises:
@@ -94,7 +94,7 @@ def parse_method(method: str) -> MethodPartTypes:
         defaults |= entry.defaults
     if merge_name is not None:  # merge options of a route belong to its default merge
         defaults.pop("merge", None)
-    return MethodPartTypes(
+    return ParsedMethod(
         name=method,
         route=route,
         grouping=grouping,

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.cost.cost_model import CostModel
-from fedrelay.data.data_per_seed import DataPerSeed, OwnData
-from fedrelay.data.single_client_federation import SingleClientFederation
+from fedrelay.data.own_data_per_seed import OwnData, OwnDataPerSeed
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.table_federation import shared_encoding
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
@@ -186,7 +186,7 @@ def prepare_without_groups(
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")
-    if isinstance(federation, DataPerSeed):
+    if isinstance(federation, OwnDataPerSeed):
         federation = federation.federation(experiment.seed)
         experiment = with_own_data(experiment, federation)
     task_reference = own_task_reference(experiment, task)
@@ -200,7 +200,7 @@ def prepare_without_groups(
     facts = TaskFacts.of(task, experiment.eval.metric)
     experiment = experiment.model_copy(update={"eval": experiment.eval.model_copy(update={"metric": facts.headline})})
     if method.pools_data:
-        federation = below_public(federation, SingleClientFederation)
+        federation = below_public(federation, PooledFederation)
     if method.warmup is not None:
         federation = below_public(
             federation, partial(method.warmup.with_samples_shared_by_clients, seed=experiment.seed)

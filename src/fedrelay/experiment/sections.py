@@ -232,7 +232,7 @@ _SCHEDULE_OPTIONS: dict[str, set[str]] = {
 """The options that a schedule uses."""
 
 
-class ChainScheduleSettings(Section):
+class LearningRateAlongChainSettings(Section):
     """The learning rate along a chain."""
 
     name: Literal["constant", "linear", "cosine"] = Field(
@@ -294,8 +294,8 @@ class TrainSettings(Section):
         LearningRateScheduleSettings(),
         description="learning rate over rounds: constant, step, cosine, warmup, or your own",
     )
-    chain_schedule: ChainScheduleSettings = Field(
-        ChainScheduleSettings(), description="learning rate along a chain: constant, linear, cosine"
+    chain_schedule: LearningRateAlongChainSettings = Field(
+        LearningRateAlongChainSettings(), description="learning rate along a chain: constant, linear, cosine"
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty; adamw: decay of the weights themselves")

@@ -26,7 +26,6 @@ from fedrelay.experiment.error_messages import in_plain_words
 from fedrelay.experiment.error_messages import nearest as nearest
 from fedrelay.experiment.error_messages import unknown as unknown
 from fedrelay.experiment.sections import AttackSettings as AttackSettings
-from fedrelay.experiment.sections import ChainScheduleSettings as ChainScheduleSettings
 from fedrelay.experiment.sections import CheckpointSettings as CheckpointSettings
 from fedrelay.experiment.sections import DataSettings as DataSettings
 from fedrelay.experiment.sections import EngineSettings as EngineSettings
@@ -34,6 +33,7 @@ from fedrelay.experiment.sections import EvalSettings as EvalSettings
 from fedrelay.experiment.sections import FaultKind as FaultKind
 from fedrelay.experiment.sections import FaultSettings as FaultSettings
 from fedrelay.experiment.sections import GuardSettings as GuardSettings
+from fedrelay.experiment.sections import LearningRateAlongChainSettings as LearningRateAlongChainSettings
 from fedrelay.experiment.sections import LearningRateScheduleSettings as LearningRateScheduleSettings
 from fedrelay.experiment.sections import ModelSettings as ModelSettings
 from fedrelay.experiment.sections import RecoverySettings as RecoverySettings

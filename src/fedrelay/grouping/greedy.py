@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedrelay.grouping.candidate_pool import CandidatePool
 from fedrelay.grouping.distances import Distance
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds, distribute_rest
+from fedrelay.grouping.group_filling import GroupSizeBounds, distribute_rest
 from fedrelay.grouping.profiles import Vectors
 from fedrelay.routes.base import Groups
 

@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 from fedrelay.errors import DivergedError, SpecError
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds
+from fedrelay.grouping.group_filling import GroupSizeBounds
 from fedrelay.grouping.icg import Leftovers, icg_groups
 from fedrelay.grouping.kmeans import Order, groups_across_clusters
 from fedrelay.grouping.profiles import (
@@ -189,7 +189,7 @@ class Grouping(ProfileOptions):
         if self.active_profile is not None:
             self.active_profile.check_inputs(inputs, self)
 
-    def check_fits_given_group_count(self, method: str) -> None:
+    def check_fits_route_that_chooses_group_count(self, method: str) -> None:
         """Refuse options that have no effect if the method determines the number of groups."""
         if self.assign != "icg":
             raise SpecError(

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds, fill_groups
+from fedrelay.grouping.group_filling import GroupSizeBounds, fill_groups
 from fedrelay.grouping.profiles import Vectors
 from fedrelay.routes.base import Groups
 

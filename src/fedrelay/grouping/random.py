@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds, fill_groups
+from fedrelay.grouping.group_filling import GroupSizeBounds, fill_groups
 from fedrelay.routes.base import Groups
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedrelay.data.samples import Samples
 from fedrelay.local.hop_context import HopContext, TrainedHop, batch_contexts, write_back
-from fedrelay.local.lane_schedule import StepBlock, schedule
+from fedrelay.local.lane_sample_schedule import LaneSampleBlock, schedule
 from fedrelay.local.optimizers.base import HopOptimizer
 from fedrelay.local.optimizers.kept_state import kept_state
 from fedrelay.local.terms.base import call_in_place, overriding
@@ -143,7 +143,7 @@ class BatchedTrainer:
         return totals.tolist()
 
     def _run_block(
-        self, block: StepBlock, x: Tensor, targets: Tensor, optimiser: HopOptimizer, context: HopContext | None
+        self, block: LaneSampleBlock, x: Tensor, targets: Tensor, optimiser: HopOptimizer, context: HopContext | None
     ) -> Tensor:
         """Run the steps of one block; returns the sum of each lane's losses."""
         steps, all_lanes, _, width = targets.shape

@@ -12,7 +12,7 @@ from fedrelay.data.samples import SampleSource
 from fedrelay.local.hop_context import Labels
 from fedrelay.models.batched import BatchedModel
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.models.inputs_and_outputs import Inputs, rows_of
+from fedrelay.models.nested_inputs import Inputs, rows_of
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.classification import is_plain_classification
 

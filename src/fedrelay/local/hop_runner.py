@@ -37,7 +37,7 @@ WRONG_SHAPE = "a wrong shape"
 
 
 @dataclass(frozen=True)
-class PlannedHop:
+class HopInstructions:
     """One hop and what the plan says about it."""
 
     hop: Hop
@@ -47,10 +47,10 @@ class PlannedHop:
     tamper: TamperedHop | None = None
 
 
-def planned_hop(plan: RoundPlan, overlay: ExecutionOverlay, hop: Hop) -> PlannedHop:
+def instructions_for_hop(plan: RoundPlan, overlay: ExecutionOverlay, hop: Hop) -> HopInstructions:
     """A hop with what the plan and the overlay say about it."""
     visited = plan.routes[hop.route].clients[: hop.index + 1] if hop.route in overlay.followed else ()
-    return PlannedHop(hop, visited, overlay.tamper_at(hop.route, hop.index))
+    return HopInstructions(hop, visited, overlay.tamper_at(hop.route, hop.index))
 
 
 class HopRunner:
@@ -63,7 +63,7 @@ class HopRunner:
 
     def run(
         self,
-        planned: Sequence[PlannedHop],
+        instructions: Sequence[HopInstructions],
         contexts: Sequence[HopContext],
         out: Sequence[Tensor],
         typical: TypicalHop = NO_HOPS_YET,
@@ -71,19 +71,21 @@ class HopRunner:
         """Run hops side by side.
 
         Args:
-            planned: The hops.
+            instructions: The hops, and what is asked of each.
             contexts: The context of each hop. `new_client_state` and `payload` are written.
             out: Where the model of each hop is written.
             typical: The medians of the last round, for the guard.
         """
         if self.job.uses_context:
-            contexts = [self._complete(each.hop, at, typical) for each, at in zip(planned, contexts, strict=True)]
-        may_be_undone = self.job.guard.refuses or any(each.tamper for each in planned)
+            contexts = [self._complete(each.hop, at, typical) for each, at in zip(instructions, contexts, strict=True)]
+        may_be_undone = self.job.guard.refuses or any(each.tamper for each in instructions)
         snapshots = [HopSnapshot.of(context) if may_be_undone else None for context in contexts]
-        hops = [each.hop for each in planned]
+        hops = [each.hop for each in instructions]
         with describe_errors(f"round {hops[0].round}: training on client {', '.join(str(hop.client) for hop in hops)}"):
             reports = self.trainer.train_hops(hops, contexts, out)
-        return [self._check(*each, typical) for each in zip(planned, contexts, out, snapshots, reports, strict=True)]
+        return [
+            self._check(*each, typical) for each in zip(instructions, contexts, out, snapshots, reports, strict=True)
+        ]
 
     def _complete(self, hop: Hop, context: HopContext, typical: TypicalHop) -> HopContext:
         """The context with the numbers that terms and guard may need."""
@@ -94,7 +96,7 @@ class HopRunner:
 
     def _check(
         self,
-        planned: PlannedHop,
+        instructions: HopInstructions,
         context: HopContext,
         model: Tensor,
         snapshot: HopSnapshot | None,
@@ -102,14 +104,14 @@ class HopRunner:
         typical: TypicalHop,
     ) -> HopReport:
         """Do everything that comes after training; returns the final report."""
-        if planned.tamper is not None and snapshot is not None:
-            report = self._tamper(planned.tamper, model, snapshot.received, context.max_update_norm, report)
+        if instructions.tamper is not None and snapshot is not None:
+            report = self._tamper(instructions.tamper, model, snapshot.received, context.max_update_norm, report)
         others = {"client state": context.new_client_state, "payload": context.payload}
         received = snapshot.received if snapshot is not None else None
-        report = apply_guard(self.job, self.flat_module, planned.hop, model, received, others, report, typical)
+        report = apply_guard(self.job, self.flat_module, instructions.hop, model, received, others, report, typical)
         if report.refused and snapshot is not None:
             snapshot.restore(context, model)
-        samples = map(self.job.federation.train_samples, planned.visited)
+        samples = map(self.job.federation.train_samples, instructions.visited)
         found = tuple(headline_score(self.flat_module, model, self.job.task, each) for each in samples)
         return replace(report, accuracy_on_visited=found) if found else report
 

@@ -12,7 +12,7 @@ from fedrelay.data.samples import Samples
 from fedrelay.errors import SpecError
 from fedrelay.experiment.sections import Precision
 from fedrelay.models.flat_layout import TORCH_GLOBALS, frozen_parameters, trained_dtype
-from fedrelay.models.inputs_and_outputs import call_module, with_float_type
+from fedrelay.models.nested_inputs import call_module, with_float_type
 from fedrelay.tasks.base import Task
 
 

@@ -22,16 +22,16 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.samples import SampleSource
 from fedrelay.experiment.spec import GuardSettings, TrainSettings
 from fedrelay.local.fisher_information import fisher_diagonal
-from fedrelay.local.frozen_model_outputs import FrozenModelOutputs
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, write_back
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.optimizers.base import Optimizer
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.optimizers.kept_state import kept_state
+from fedrelay.local.teacher_model_runner import TeacherModelRunner
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor, value_count
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
-from fedrelay.models.inputs_and_outputs import Inputs, rows_of
+from fedrelay.models.nested_inputs import Inputs, rows_of
 from fedrelay.rng import KeyedRandom, generator, secret_normal, torch_seed
 from fedrelay.robustness.guard import clip_updates, max_abs_weights
 from fedrelay.routes.arrival import HopReport
@@ -147,7 +147,7 @@ class EagerTrainer:
         self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
         features = any(term.needs_features for term in self.loss_terms)
-        self.teachers = FrozenModelOutputs(flat_module, features=features) if self.loss_terms else None
+        self.teachers = TeacherModelRunner(flat_module, features=features) if self.loss_terms else None
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=job.train.device)
         self.norms = batch_norms(flat_module.module)
 

@@ -23,10 +23,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.server_optimizer import MergeState, ServerOptimizer, stored
+from fedrelay.merge.server_optimizer_base import MergeState, ServerOptimizerBase, stored
 
 
-class AdaptiveServerOptimizer(ServerOptimizer):
+class AdaptiveServerOptimizer(ServerOptimizerBase):
     """What the three optimisers have in common."""
 
     lr: float = Field(0.1, gt=0, description="server learning rate η")

@@ -16,10 +16,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from fedrelay.merge.server_optimizer import MergeState, ServerOptimizer, stored
+from fedrelay.merge.server_optimizer_base import MergeState, ServerOptimizerBase, stored
 
 
-class ServerMomentum(ServerOptimizer):
+class ServerMomentum(ServerOptimizerBase):
     """A step along the velocity."""
 
     lr: float = Field(1.0, gt=0, description="server learning rate η")

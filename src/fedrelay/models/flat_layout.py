@@ -7,7 +7,7 @@ are batched models.
 
 Frozen parameters (`requires_grad=False`) are not in the flat tensor. They are fixed, so they belong to the module,
 which every client receives once. Only frozen parameters that a term rewrites at every hop travel, before the buffers;
-the module names them (`HasRewrittenParameters`).
+the module names them (`HasFrozenParametersSetByTerms`).
 
 Integer buffers are stored as floating-point numbers, exact up to 2**24 in float32; a counter beyond that stops
 counting, a larger constant is refused.
@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_map
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.sections import Precision
-from fedrelay.models.inputs_and_outputs import Inputs, call_module, map_inputs
+from fedrelay.models.nested_inputs import Inputs, call_module, map_inputs
 
 Part = Literal["trained", "untrained", "integer"]
 
@@ -71,7 +71,7 @@ class FrozenParameter:
 
 
 @runtime_checkable
-class HasRewrittenParameters(Protocol):
+class HasFrozenParametersSetByTerms(Protocol):
     """A module with frozen parameters that a term rewrites at every hop, so that they travel with the model."""
 
     def rewritten_parameters(self) -> Collection[str]:
@@ -282,7 +282,7 @@ def rewritten_parameters(module: nn.Module) -> set[str]:
     return {
         f"{prefix}.{name}".lstrip(".")
         for prefix, part in module.named_modules()
-        if isinstance(part, HasRewrittenParameters)
+        if isinstance(part, HasFrozenParametersSetByTerms)
         for name in part.rewritten_parameters()
     }
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
-from fedrelay.data.single_client_federation import SingleClientFederation
+from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import FedRelayError
 from fedrelay.experiment.data_and_model import below_public, named_task
@@ -150,7 +150,7 @@ def _opened(
     federation = open_federation(data, seed, task)
     if sharing is not None:
         federation = below_public(federation, partial(sharing.with_samples_shared_by_clients, seed=seed))
-    as_run = below_public(federation, SingleClientFederation) if pooled else federation
+    as_run = below_public(federation, PooledFederation) if pooled else federation
     if as_run.fingerprint() != fingerprint:
         return "the data found here are not the data of the run"
     return partition_of(federation, first=True)

@@ -17,8 +17,8 @@ from pathlib import Path
 import yaml
 from torch import nn
 
-from fedrelay.data.data_per_seed import OwnData
-from fedrelay.errors import DivergedError, FedRelayError, RunFolderError, SpecError, UntrainedRunError
+from fedrelay.data.own_data_per_seed import OwnData
+from fedrelay.errors import DivergedError, FedRelayError, NoUpdateAcceptedError, RunFolderError, SpecError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
@@ -164,7 +164,7 @@ def run_comparison(
             sofar = replace(sofar, results=(*sofar.results, result))
         except DivergedError as error:
             sofar = replace(sofar, diverged=(*sofar.diverged, f"seed {experiment.seed}: {error}"))
-        except UntrainedRunError as error:
+        except NoUpdateAcceptedError as error:
             sofar = replace(sofar, untrained=(*sofar.untrained, f"seed {experiment.seed}: {error}"))
         except FedRelayError as error:
             raise type(error)(f"{entry.name}, seed {experiment.seed}: {error}") from error.__cause__

@@ -29,7 +29,7 @@ from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.local.evaluation import chunk_count, chunk_outputs
 from fedrelay.local.model_checks import example_batch
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.models.inputs_and_outputs import logits_of, map_inputs, with_float_type
+from fedrelay.models.nested_inputs import logits_of, map_inputs, with_float_type
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
 from fedrelay.tasks.base import Task

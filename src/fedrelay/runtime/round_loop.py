@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedrelay.data.data_per_seed import OwnData
+from fedrelay.data.own_data_per_seed import OwnData
 from fedrelay.engines.base import Engine
 from fedrelay.engines.start import check_within_reach, start_engine
 from fedrelay.errors import RunFolderError, SpecError
@@ -25,7 +25,6 @@ from fedrelay.local.client_state import ClientStateStore
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.runtime.best_and_stop import BestAndStop
 from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundContext, as_callback
-from fedrelay.runtime.explain_failures import check_anything_learned, explain_failures
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
@@ -33,6 +32,7 @@ from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_attempts import RoundAttempts
 from fedrelay.runtime.round_evaluator import RoundEvaluator
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
+from fedrelay.runtime.save_failed_run import check_anything_learned, saved_and_explained_failures
 from fedrelay.runtime.server import Server, mean_loss
 from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
 from fedrelay.runtime.versions import source_digests, warn_about_other_sources, warn_about_other_versions
@@ -73,7 +73,7 @@ class RoundLoop:
         self.client_states.restore(self.folder.client_files if self.folder else ())
         with (
             closing(self),
-            explain_failures(self),
+            saved_and_explained_failures(self),
             finish_round_on_interrupt(self.callback.on_interrupt) as interrupted,
         ):
             while not self.finished and not interrupted():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from fedrelay.errors import DivergedError, FedRelayError, RunFolderError, UntrainedRunError
+from fedrelay.errors import DivergedError, FedRelayError, NoUpdateAcceptedError, RunFolderError
 from fedrelay.robustness.fault_events import DIVERGED, GIVEN_UP, event_label, is_fault
 from fedrelay.runtime.run_folder import RunFolderReader
 
@@ -16,7 +16,7 @@ StatusName = Literal["waiting", "running", "complete", "stopped", "diverged", "u
 
 FAILURES: Mapping[Failure, tuple[type[FedRelayError], str]] = {
     "diverged": (DivergedError, "diverged"),
-    "untrained": (UntrainedRunError, "learnt nothing"),
+    "untrained": (NoUpdateAcceptedError, "learnt nothing"),
 }
 """How a run can end without a result: the error, and the words for it."""
 

@@ -155,7 +155,7 @@ class Server:
         warmup = self.prepared.method.warmup
         if warmup is None:
             return arrivals
-        return [warmup.with_merge_sample_count(each, self.prepared.federation) for each in arrivals]
+        return [warmup.arrival_with_sample_count_for_merge(each, self.prepared.federation) for each in arrivals]
 
     def _accuracy_at(self, weights: Tensor, client: int) -> float:
         """The accuracy of a model on the samples of a client."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.sections import Section
-from fedrelay.models.inputs_and_outputs import logits_of
+from fedrelay.models.nested_inputs import logits_of
 from fedrelay.tasks.metric_info import LOSS as LOSS
 from fedrelay.tasks.metric_info import MetricInfo as MetricInfo
 from fedrelay.tasks.score_histogram import ScoreHistogram
@@ -147,7 +147,7 @@ class Task(Section, ABC):
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of a batch, a scalar: the mean over its predictions."""
 
-    def training_loss(self, outputs: Any, targets: Tensor) -> Tensor:
+    def loss_of_model_outputs(self, outputs: Any, targets: Tensor) -> Tensor:
         """The loss of a batch, from a model's outputs as they are."""
         return self.batch_loss(self.outputs_for_loss(outputs, targets), targets)
 

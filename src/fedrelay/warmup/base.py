@@ -91,7 +91,7 @@ class Warmup(Section, ABC):
         """The work and transfers before the first round, in order."""
         return ()
 
-    def with_merge_sample_count(self, arrival: Arrival, federation: Federation) -> Arrival:
+    def arrival_with_sample_count_for_merge(self, arrival: Arrival, federation: Federation) -> Arrival:
         """The arrival with the number of samples by which a merge should weight it."""
         return arrival
 

@@ -59,7 +59,7 @@ class SharedRaw(Warmup):
             SetupCost(clients, down=SetupTransfer("samples", shared.pool.size * sample)),
         )
 
-    def with_merge_sample_count(self, arrival: Arrival, federation: Federation) -> Arrival:
+    def arrival_with_sample_count_for_merge(self, arrival: Arrival, federation: Federation) -> Arrival:
         """Weight clients by their own samples with `weights: own`; the server's hops keep their weight."""
         shared = _shared(federation)
         if shared is None or self.weights == "all":

@@ -31,7 +31,7 @@ from fedrelay.engines.flower.credentials import public_keys
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.server.node_registration import ask_for_facts
 from fedrelay.engines.flower.wire import superlink_run
-from fedrelay.engines.flower.wire.server_connection import ServerConnection
+from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 from fedrelay.engines.flower.wire.superlink_calls import control
 
 # A SuperLink that is killed in the middle of a handshake leaves a socket to the garbage collector.
@@ -203,7 +203,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
     """A SuperLink gives the next run to any server. A server that gets another's run ends it."""
     server = federation.folder / "server"
     authority, secret = (server / "ca.pem").read_bytes(), (server / "secret").read_bytes()
-    opened = partial(ServerConnection, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
+    opened = partial(ServerSideConnection, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
     opened().close()  # as soon as there is a SuperLink
     with control(federation.address, authority) as api:
         left_behind = api.StartRun(StartRunRequest(fab=superlink_run.app())).run_id

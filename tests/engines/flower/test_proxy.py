@@ -27,8 +27,8 @@ from fedrelay.engines.flower.credentials import (
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire.node_connection import NodeConnection
-from fedrelay.engines.flower.wire.server_connection import ServerConnection
+from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
+from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 from fedrelay.engines.flower.wire.superlink_calls import admit
 
 PASSED = "/v1/fleet/"
@@ -92,10 +92,12 @@ def test_a_node_works_through_it(link, proxy, tmp_path):
     address, paths = proxy
     key = private_key(link.folder / "a.key")
     secret = read(link.folder / SECRET, "the secret")
-    client = NodeConnection(address, link.authority, key, tmp_path / "id")
+    client = NodeSideConnection(address, link.authority, key, tmp_path / "id")
     client.register()
     model = np.arange(2_000_000, dtype=np.float32)  # more than one piece of Flower's
-    with closing(ServerConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)) as connection:
+    with closing(
+        ServerSideConnection(link.local, link.authority, secret, {"a": key.public_key()}, wait=20)
+    ) as connection:
         number = connection.send("a", Message({"kind": "describe"}, {"models": model}), 60)
         found = None
         while found is None:
@@ -117,5 +119,5 @@ def test_everything_else_is_refused(link, proxy):
     with pytest.raises(SuperLinkUnreachable, match="status 403"):
         admit(address, link.authority, {"a": key})
     with pytest.raises(SuperLinkUnreachable, match="status 403"):
-        ServerConnection(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
+        ServerSideConnection(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
     assert {path.split("/")[2] for path in paths if not path.startswith(PASSED)} == {"control"}

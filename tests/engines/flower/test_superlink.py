@@ -17,8 +17,8 @@ from fedrelay.engines.flower import superlink
 from fedrelay.engines.flower.credentials import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
-from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
-from fedrelay.engines.flower.wire.server_connection import ServerConnection
+from fedrelay.engines.flower.wire.node_side_connection import NodeNotRecognized, NodeSideConnection, RegistrationRefused
+from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def make_client(link, tmp_path):
     """Makes a client with the private key of this name."""
     opened = []
 
-    def client(name: str) -> NodeConnection:
-        found = NodeConnection(
+    def client(name: str) -> NodeSideConnection:
+        found = NodeSideConnection(
             link.local, read(link.folder / CA, "ca"), private_key(tmp_path / name), tmp_path / f"{name}.id"
         )
         opened.append(found)
@@ -104,13 +104,13 @@ def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
     key = make_node_key(tmp_path / "small")
     key.rename(link.folder / "nodes" / "small.pub")
     link.register()
-    client = NodeConnection(
+    client = NodeSideConnection(
         link.local, link.authority, private_key(tmp_path / "small"), tmp_path / "id", largest=10_000
     )
     client.register()
     secret = read(link.folder / SECRET, "secret")
     keys = {"small": private_key(tmp_path / "small").public_key()}
-    with closing(ServerConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
+    with closing(ServerSideConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
         large = connection.send("small", Message({"kind": "describe"}, {"models": np.zeros(10_000, np.float32)}), 60)
         message, reason = client.receive()
         assert reason.startswith("the request has more than 10000 bytes")

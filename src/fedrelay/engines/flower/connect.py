@@ -13,9 +13,9 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.node_samples import open_test_samples
 from fedrelay.data.samples import Samples
 from fedrelay.data.table import table_of
-from fedrelay.data.table_columns import is_table_file, read_table_columns
+from fedrelay.data.table_column_reader import is_table_file, read_table_columns
 from fedrelay.data.table_federation import SharedEncoding, TableFederation, encode_rows
-from fedrelay.engines.base import Engine, RouteNeeds
+from fedrelay.engines.base import Engine, RouteRequirements
 from fedrelay.engines.flower import check_installed
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.job_description import describe_task
@@ -46,11 +46,11 @@ def open_connection(settings: EngineSettings) -> Connection:
     """A connection to the SuperLink, with a run of its own there."""
     check_installed()
     from fedrelay.engines.flower.credentials import CA, SECRET, authority, public_keys, read
-    from fedrelay.engines.flower.wire.server_connection import ServerConnection
+    from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 
     folder = server_folder(settings)
     trusted, secret = authority(folder / CA), read(folder / SECRET, "the secret")
-    return ServerConnection(settings.superlink, trusted, secret, public_keys(folder), wait=settings.wait)
+    return ServerSideConnection(settings.superlink, trusted, secret, public_keys(folder), wait=settings.wait)
 
 
 def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federation:
@@ -134,7 +134,7 @@ def server_folder(settings: EngineSettings) -> Path:
     return folder
 
 
-def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteNeeds] = ()) -> None:
+def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteRequirements] = ()) -> None:
     """Refuse an experiment that needs samples at the server, or that only makes sense in a simulation."""
     federation = remote_part(job.federation)
     if federation is None:

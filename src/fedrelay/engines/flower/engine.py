@@ -39,7 +39,7 @@ from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.frozen_parameter_serialization import frozen_bytes
-from fedrelay.models.inputs_and_outputs import named_tensors
+from fedrelay.models.nested_inputs import named_tensors
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan

@@ -16,7 +16,7 @@ from fedrelay.data.federation import SampleKind
 from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.table_encoding import NumberSums, TableStatistics
 from fedrelay.experiment.spec import Section
-from fedrelay.models.inputs_and_outputs import Inputs
+from fedrelay.models.nested_inputs import Inputs
 
 MOST_COLUMNS = 100_000
 """Columns that a node's table may have."""

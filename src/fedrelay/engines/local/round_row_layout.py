@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fedrelay.local.hop_runner import PlannedHop, planned_hop
+from fedrelay.local.hop_runner import HopInstructions, instructions_for_hop
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.execution_overlay import ExecutionOverlay
@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 class HopTensorRows:
     """One hop and the rows of its tensors, in the order of the job's tensor names."""
 
-    planned: PlannedHop
+    planned: HopInstructions
     model: Pair
     client_state: tuple[Pair, ...] = ()
     payload: tuple[Pair, ...] = ()
@@ -93,7 +93,7 @@ class RoundRowLayout:
         place, taps = (hop.route, hop.index), self.overlay.taps
         before = self.after_hop("model", hop.route, hop.index - 1) if hop.index else self.start(hop.route)
         return HopTensorRows(
-            planned_hop(self.plan, self.overlay, hop),
+            instructions_for_hop(self.plan, self.overlay, hop),
             (before, self.after_hop("model", hop.route, hop.index)),
             tuple(self._client_state(name, hop) for name in self.job.tensor_names(ClientState)),
             tuple(self._payload(name, hop) for name in self.job.tensor_names(Payload)),

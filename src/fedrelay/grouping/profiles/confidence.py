@@ -38,7 +38,7 @@ from fedrelay.grouping.profiles.base import (
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.models.inputs_and_outputs import logits_of, rows_of
+from fedrelay.models.nested_inputs import logits_of, rows_of
 
 EPOCHS = 10
 CHUNK = 512

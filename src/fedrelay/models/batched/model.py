@@ -11,7 +11,7 @@ from fedrelay.models.batched.base import BoundLayer, LaneModels, LaneSliceable, 
 from fedrelay.models.batched.linear import UnboundLinearMap
 from fedrelay.models.batched.read_layers import read_chain
 from fedrelay.models.flat_layout import FlatLayout
-from fedrelay.models.inputs_and_outputs import InputShapes, single_shape
+from fedrelay.models.nested_inputs import InputShapes, single_shape
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rich.text import Text
 from fedrelay.data.registry import DatasetSource
 from fedrelay.data.search_folders import ROOT_VARIABLE
 from fedrelay.experiment.method_catalogue import MethodEntry
-from fedrelay.experiment.method_grammar import MethodPartTypes
+from fedrelay.experiment.method_grammar import ParsedMethod
 from fedrelay.experiment.part_docs import meaning
 from fedrelay.experiment.spec import Section
 from fedrelay.files import expand_home
@@ -78,7 +78,7 @@ def _class_mix(facts: NodeFacts) -> str:
     return " ".join(f"{number}:{held}" for number, held in enumerate(facts.histogram) if held)
 
 
-def method_page(plan: MethodPartTypes, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
+def method_page(plan: ParsedMethod, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
     """Show a method's parts: the docstring of each part's file, and its options."""
     yield Text(plan.name, style="bold")
     yield facts_grid({where: part.__name__ for where, part in plan.parts()})

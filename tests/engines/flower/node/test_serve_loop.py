@@ -15,7 +15,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.node.serve_loop import _locked
-from fedrelay.engines.flower.wire.node_connection import NodeNotRecognized, RegistrationRefused
+from fedrelay.engines.flower.wire.node_side_connection import NodeNotRecognized, RegistrationRefused
 from fedrelay.errors import EngineError
 
 HOLD = """

@@ -7,11 +7,11 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from fedrelay.engines.flower.wire import flower_messages, server_connection
+    from fedrelay.engines.flower.wire import flower_messages, server_side_connection
 
     monkeypatch.setattr(flower_messages, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(flower_messages, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(server_connection, "REFRESH", 0.0)
+    monkeypatch.setattr(server_side_connection, "REFRESH", 0.0)
 
 
 @pytest.fixture

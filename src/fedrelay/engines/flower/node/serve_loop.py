@@ -15,7 +15,7 @@ import httpx
 
 from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.node.service import NodeService
-from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
+from fedrelay.engines.flower.wire.node_side_connection import NodeNotRecognized, NodeSideConnection, RegistrationRefused
 from fedrelay.engines.flower.wire.superlink_calls import reason_of
 from fedrelay.errors import EngineError, FedRelayError
 
@@ -51,7 +51,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def serve(
-    client: NodeConnection,
+    client: NodeSideConnection,
     service: NodeService,
     superlink: str,
     authority: Path,
@@ -94,7 +94,7 @@ def serve(
                 over.wait(PAUSE)
 
 
-def _register(client: NodeConnection, over: threading.Event) -> None:
+def _register(client: NodeSideConnection, over: threading.Event) -> None:
     """Register; a SuperLink that has just started may not know the key for a moment."""
     for attempt in range(ATTEMPTS):
         try:
@@ -106,7 +106,7 @@ def _register(client: NodeConnection, over: threading.Event) -> None:
 
 
 def _answer_requests(
-    client: NodeConnection, service: NodeService, over: threading.Event, say: Callable[[str], None]
+    client: NodeSideConnection, service: NodeService, over: threading.Event, say: Callable[[str], None]
 ) -> None:
     pause = SHORTEST
     while not over.is_set():

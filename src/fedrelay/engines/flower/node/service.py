@@ -54,11 +54,11 @@ from fedrelay.experiment.part_serialization import from_plain
 from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.hop_runner import PlannedHop
+from fedrelay.local.hop_runner import HopInstructions
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
-from fedrelay.models.inputs_and_outputs import Inputs, named_tensors, single_shape, with_tensors
+from fedrelay.models.nested_inputs import Inputs, named_tensors, single_shape, with_tensors
 from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.execution_overlay import TamperedHop, Tampering
 from fedrelay.routes.plan import Hop
@@ -361,17 +361,17 @@ def _first_inputs(own: Federation) -> Inputs:
     return next(own.train_samples(0).pieces(range(1), 1, 0)).x
 
 
-def _planned_hop(header: Header) -> PlannedHop:
+def _planned_hop(header: Header) -> HopInstructions:
     values = header.get("hop")
     if not isinstance(values, list) or len(values) != 6:
         raise BadMessage("hop must be six numbers")
     hop = Hop(*(int_field({"hop": value}, "hop") for value in values))
     tamper = header.get("tamper")
     if tamper is None:
-        return PlannedHop(hop)
+        return HopInstructions(hop)
     if not isinstance(tamper, Mapping) or tamper.get("what") not in get_args(Tampering):
         raise BadMessage("unknown kind of tampering")
-    return PlannedHop(hop, (), TamperedHop(hop.route, hop.index, tamper["what"], float_field(tamper, "factor")))
+    return HopInstructions(hop, (), TamperedHop(hop.route, hop.index, tamper["what"], float_field(tamper, "factor")))
 
 
 def _merged_from(header: Header) -> list[int]:

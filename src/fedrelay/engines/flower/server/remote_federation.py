@@ -18,7 +18,7 @@ from fedrelay.data.table_federation import TableFederation
 from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.flower.server.claims import Remark
 from fedrelay.errors import DataError, EngineError
-from fedrelay.models.inputs_and_outputs import Inputs, InputShapes, map_inputs, shapes_of
+from fedrelay.models.nested_inputs import Inputs, InputShapes, map_inputs, shapes_of
 
 Ints = NDArray[np.int64]
 

@@ -23,7 +23,7 @@ SampleOrder = Sequence[NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class StepBlock:
+class LaneSampleBlock:
     """Consecutive steps of all lanes."""
 
     rows: Tensor
@@ -44,7 +44,7 @@ class StepBlock:
 
 def schedule(
     orders: Sequence[SampleOrder], sizes: Sequence[int], width: int, dtype: torch.dtype
-) -> Iterator[StepBlock]:
+) -> Iterator[LaneSampleBlock]:
     """All steps of clients of these sizes, in batches of `width` samples."""
     padding = padding_for(tuple(sizes), len(orders[0]), width, dtype)
     rows = padding.first_rows.copy()
@@ -52,7 +52,7 @@ def schedule(
     all_rows = torch.from_numpy(rows).view(len(padding.active_lanes), len(sizes), width)
     for first in range(0, len(padding.active_lanes), STEPS_PER_BLOCK):
         span = slice(first, first + STEPS_PER_BLOCK)
-        yield StepBlock(all_rows[span], padding.sample_weights[span], padding.active_lanes[span])
+        yield LaneSampleBlock(all_rows[span], padding.sample_weights[span], padding.active_lanes[span])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedrelay.data.samples import SampleSource
 
 
 @dataclass(frozen=True, repr=False)
-class SingleClientFederation(FederationWrapper):
+class PooledFederation(FederationWrapper):
     """A federation with one client that has the samples of all clients."""
 
     @property

@@ -12,14 +12,14 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from tests.engines.flower.wire.stand_ins import ME, status
 
-from fedrelay.engines.flower.wire import node_connection as module
-from fedrelay.engines.flower.wire.node_connection import NodeConnection, NodeNotRecognized, RegistrationRefused
+from fedrelay.engines.flower.wire import node_side_connection as module
+from fedrelay.engines.flower.wire.node_side_connection import NodeNotRecognized, NodeSideConnection, RegistrationRefused
 
 
 @pytest.fixture
 def client():
     """One that nobody opened."""
-    found = NodeConnection.__new__(NodeConnection)
+    found = NodeSideConnection.__new__(NodeSideConnection)
     found.node, found.last_contact, found.over = ME, 0.0, threading.Event()
     return found
 

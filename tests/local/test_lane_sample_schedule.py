@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.local.lane_schedule import STEPS_PER_BLOCK, schedule
+from fedrelay.local.lane_sample_schedule import STEPS_PER_BLOCK, schedule
 
 
 def test_exact_numbers():

@@ -9,7 +9,7 @@ from fedrelay.errors import DataError, SpecError
 from fedrelay.user_code import accepts, call_own, name_of
 
 
-class DataPerSeed:
+class OwnDataPerSeed:
     """Calls the function for every run, and checks that runs with the same seed get the same data.
 
     Args:
@@ -44,5 +44,5 @@ class DataPerSeed:
         return federation
 
 
-OwnData = Federation | DataPerSeed
+OwnData = Federation | OwnDataPerSeed
 """The caller's own data: the same for all seeds, or made for each."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.group_size_bounds import GroupSizeBounds, fill_groups
+from fedrelay.grouping.group_filling import GroupSizeBounds, fill_groups
 from fedrelay.grouping.random import random_groups
 
 
@@ -28,7 +28,7 @@ def test_the_papers_example():
 
 
 def test_a_small_last_group_stays_when_there_is_no_room(caplog):
-    caplog.set_level("DEBUG", "fedrelay.grouping.group_size_bounds")
+    caplog.set_level("DEBUG", "fedrelay.grouping.group_filling")
     groups = shuffled(np.full(10, 1), GroupSizeBounds(3, 10**6))
     assert sizes_of(groups) == [3, 3, 3, 1]
     assert "group 4 has 1 samples, fewer than grouping.min_samples=1000000; the other groups are full" in caplog.text

@@ -19,7 +19,7 @@ from fedrelay.merge.mean import Weights, precise_mean, route_weights, with_train
 MergeState = Mapping[str, Tensor]
 
 
-class ServerOptimizer(Merge):
+class ServerOptimizerBase(Merge):
     """A merge that computes the server's step from the mean change of a round."""
 
     weights: Weights = Field("samples", description="weight of each route: by its samples, or uniform")

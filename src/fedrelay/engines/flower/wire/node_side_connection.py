@@ -56,7 +56,7 @@ class RegistrationRefused(Exception):
     """The SuperLink refuses to register this node."""
 
 
-class NodeConnection:
+class NodeSideConnection:
     """Registers a node, receives requests and sends replies."""
 
     def __init__(self, address: str, authority: bytes, key: PrivateKey, id_file: Path, largest: int = LARGEST) -> None:

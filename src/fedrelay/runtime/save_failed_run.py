@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedrelay.errors import DataError, DivergedError, EngineError, SpecError, UntrainedRunError
+from fedrelay.errors import DataError, DivergedError, EngineError, NoUpdateAcceptedError, SpecError
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.user_code import errors_in_own_part
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def explain_failures(run: RoundLoop) -> Iterator[None]:
+def saved_and_explained_failures(run: RoundLoop) -> Iterator[None]:
     """Save what can be saved of a run that fails, and say in the error where to find it and how to continue."""
     method = run.experiment.method
     try:
@@ -27,8 +27,8 @@ def explain_failures(run: RoundLoop) -> Iterator[None]:
         if not run.finished:
             run.recorder.add_events([server_event(run.state.round + 1, DIVERGED, str(error))])
         raise DivergedError(f"{method}: {error}{_where(run)}") from None
-    except UntrainedRunError as error:
-        raise UntrainedRunError(f"{method}: {error}{_where(run)}") from None
+    except NoUpdateAcceptedError as error:
+        raise NoUpdateAcceptedError(f"{method}: {error}{_where(run)}") from None
     except (EngineError, DataError, SpecError) as error:  # a SpecError or a DataError: code of the user's own failed
         # The last checkpoint stays: client state may belong to a round that was not finished.
         how = "continue from the last checkpoint with" if run.state.round else "no round was done; try again with"
@@ -41,7 +41,7 @@ def check_anything_learned(recorder: Recorder, rounds: int) -> None:
     if recorder.given_up < rounds:
         return
     reasons = ", ".join(f"{what} {times}×" for what, times in sorted(recorder.fault_events.items()))
-    kind = DivergedError if recorder.refused else UntrainedRunError
+    kind = DivergedError if recorder.refused else NoUpdateAcceptedError
     raise kind(f"no client update was accepted in any of the {rounds} rounds ({reasons}); the model is untrained")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
-from fedrelay.data.table_columns import as_text, frame_columns, is_missing, read_table_columns
+from fedrelay.data.table_column_reader import as_text, frame_columns, is_missing, read_table_columns
 from fedrelay.errors import DataError
 
 AGES, TOWNS = [41.5, np.nan, 7.0], ["oslo", "", "rome"]

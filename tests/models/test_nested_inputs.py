@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedrelay.errors import DataError
-from fedrelay.models.inputs_and_outputs import (
+from fedrelay.models.nested_inputs import (
     call_module,
     concatenate,
     logits_of,

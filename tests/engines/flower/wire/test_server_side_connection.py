@@ -18,9 +18,9 @@ from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, f
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
-from fedrelay.engines.flower.wire import flower_messages, server_connection
+from fedrelay.engines.flower.wire import flower_messages, server_side_connection
 from fedrelay.engines.flower.wire.flower_messages import to_flower
-from fedrelay.engines.flower.wire.server_connection import ServerConnection
+from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 
@@ -83,8 +83,8 @@ def open_connection(monkeypatch):
 
     def make(*links, failures=(), wait=60.0):
         FakeSuperLinkRun.links, FakeSuperLinkRun.failures, FakeSuperLinkRun.closed = list(links), list(failures), []
-        monkeypatch.setattr(server_connection, "SuperLinkRun", FakeSuperLinkRun)
-        connections.append(ServerConnection("link:1", b"", b"", {}, wait=wait))
+        monkeypatch.setattr(server_side_connection, "SuperLinkRun", FakeSuperLinkRun)
+        connections.append(ServerSideConnection("link:1", b"", b"", {}, wait=wait))
         connections[-1].names = {"a": "a", "b": "b"}
         return connections[-1]
 

@@ -22,7 +22,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable, no_reply
 from fedrelay.engines.flower.wire.flower_messages import IncompleteMessage, fetch, from_flower, push, to_flower
-from fedrelay.engines.flower.wire.node_connection import HEARTBEAT
+from fedrelay.engines.flower.wire.node_side_connection import HEARTBEAT
 from fedrelay.engines.flower.wire.superlink_calls import calling, status_of, unreachable
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
@@ -47,7 +47,7 @@ REQUEST_EXPIRED, REPLY_EXPIRED, NODE_OFFLINE = 3, 4, 5
 """Flower's error codes."""
 
 
-class ServerConnection:
+class ServerSideConnection:
     """A run at a SuperLink, and a new one whenever that is lost."""
 
     def __init__(

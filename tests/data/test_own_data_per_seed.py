@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedrelay as fr
-from fedrelay.data.data_per_seed import DataPerSeed
+from fedrelay.data.own_data_per_seed import OwnDataPerSeed
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 4)).astype(np.float32), RNG.integers(0, 3, 60)
@@ -66,7 +66,7 @@ def impatient(seed):
     [
         (lambda: dealt(1), r"data: lambda must take the seed of a run, as in data=lambda seed: fr\.federate"),
         (lambda seed: X, r"data: lambda\(1\): must return a federation, got ndarray"),
-        (impatient, r"data: impatient\(1\): ZeroDivisionError: .*\(line \d+ of .*test_data_per_seed\.py\)"),
+        (impatient, r"data: impatient\(1\): ZeroDivisionError: .*\(line \d+ of .*test_own_data_per_seed\.py\)"),
         (7, "data: must be a name, a mapping of settings, a federation or a function of the seed, got int"),
     ],
 )
@@ -83,7 +83,7 @@ def test_settings_of_data_have_no_effect():
 
 def test_a_seed_gives_the_same_data_every_time():
     seeds = iter(range(10))
-    moving = DataPerSeed(lambda seed: dealt(next(seeds)))
+    moving = OwnDataPerSeed(lambda seed: dealt(next(seeds)))
     moving.federation(1)
     moving.federation(2)
     with pytest.raises(fr.DataError, match=r"lambda\(1\): returned other data than before"):

@@ -10,10 +10,10 @@ from torch import Tensor
 from fedrelay.local.terms.base import Batch, ModelOutputs
 from fedrelay.models.feature_recorder import FeatureRecorder
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.models.inputs_and_outputs import Inputs, logits_of
+from fedrelay.models.nested_inputs import Inputs, logits_of
 
 
-class FrozenModelOutputs:
+class TeacherModelRunner:
     """A second copy of the module, into which other models are loaded one at a time, in eval mode."""
 
     def __init__(self, student: FlatModule, *, features: bool) -> None:
