@@ -63,8 +63,8 @@ NO_HOPS_YET = TypicalHop()
 
 def max_abs_weights(models: Tensor) -> list[float]:
     """The largest absolute value of each model; NaN if any of its values is."""
-    low, high = torch.aminmax(models, dim=-1)
-    found: list[float] = torch.maximum(-low, high).reshape(-1).tolist()
+    # Two reductions, because torch.aminmax along a dimension takes up to twenty times as long as both.
+    found: list[float] = torch.maximum(-models.amin(-1), models.amax(-1)).reshape(-1).tolist()
     return found
 
 
