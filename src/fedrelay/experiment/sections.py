@@ -202,7 +202,7 @@ class LearningRateScheduleSettings(Section):
         Profiles are computed before the first round, with the learning rate of the first.
         """
         before, warm = max(0, round - 1), self.rounds or 0
-        if is_code_reference(self.name):
+        if self.name not in _SCHEDULE_OPTIONS:
             return _own_factor(self.name, before + 1, hop)
         if self.factor is not None:
             return self.factor ** (before // self.every)
