@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,9 +37,8 @@ from fedrelay.user_code import errors_in_own_part
 WRONG_SHAPE = "a wrong shape"
 
 
-@dataclass(frozen=True)
-class HopInstructions:
-    """One hop and what the plan says about it."""
+class HopInstructions(NamedTuple):
+    """One hop and what the plan says about it; a tuple, because workers receive one for each of their hops."""
 
     hop: Hop
     visited: tuple[int, ...] = ()

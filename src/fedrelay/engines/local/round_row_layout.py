@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from fedrelay.local.hop_runner import HopInstructions, instructions_for_hop
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
@@ -20,9 +21,11 @@ Pair = tuple[int, int]
 """The rows before and after a hop."""
 
 
-@dataclass(frozen=True)
-class HopTensorRows:
-    """One hop and the rows of its tensors, in the order of the job's tensor names."""
+class HopTensorRows(NamedTuple):
+    """One hop and the rows of its tensors, in the order of the job's tensor names.
+
+    A tuple, because workers receive one for each of their hops.
+    """
 
     planned: HopInstructions
     model: Pair
@@ -95,8 +98,8 @@ class RoundRowLayout:
         return HopTensorRows(
             instructions_for_hop(self.plan, self.overlay, hop),
             (before, self.after_hop("model", hop.route, hop.index)),
-            tuple(self._client_state(name, hop) for name in self.job.tensor_names(ClientState)),
-            tuple(self._payload(name, hop) for name in self.job.tensor_names(Payload)),
+            tuple([self._client_state(name, hop) for name in self.job.tensor_sizes(ClientState)]),
+            tuple([self._payload(name, hop) for name in self.job.tensor_sizes(Payload)]),
             self.row("received model", taps.index(place)) if place in taps else None,
         )
 

@@ -94,6 +94,7 @@ class SimulationEngine:
             if layout.waves:
                 self._update_client_state(layout, rows, layout.hops_by_step[step], reports)
         self.new_client_states = plan.round, self._read_client_states(layout, rows)
+        payload_sizes = self.job.tensor_sizes(Payload)
         return [
             Arrival(
                 number,
@@ -102,7 +103,7 @@ class SimulationEngine:
                 tuple(reports[number]),
                 {
                     name: rows[layout.after_last_hop(f"payload {name}", number)][:size]
-                    for name, size in self.job.tensor_sizes(Payload).items()
+                    for name, size in payload_sizes.items()
                 },
                 {
                     index: rows[layout.row("received model", place)]
