@@ -155,8 +155,7 @@ class ArrayFederation(ShortRepr):
     def train_samples(self, client: int) -> Samples:
         """A slice of the converted samples; for large or shifted data, converted at each call."""
         if self._converted is not None:
-            span = self.client_indices.span(client)
-            return self._converted.map(lambda tensor: tensor[span])
+            return self._converted.rows(self.client_indices.span(client))
         rows = self.client_indices.of(client)
         x = _tensor(self.dataset, self.dataset.x_train[rows])
         if self.shifts:

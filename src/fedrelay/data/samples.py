@@ -69,6 +69,10 @@ class Samples(NamedTuple):
         """The same samples with `change` applied to every tensor."""
         return Samples(map_inputs(change, self.x), change(self.y))
 
+    def rows(self, rows: slice) -> Samples:
+        """Some of the samples, in the same memory."""
+        return Samples(rows_of(self.x, rows), self.y[rows])
+
     @property
     def size(self) -> int:
         return len(self.y)
@@ -76,8 +80,7 @@ class Samples(NamedTuple):
     def pieces(self, rows: Rows, batch_size: int, seed: int) -> Iterator[Samples]:
         """All rows in one piece."""
         if isinstance(rows, range):
-            piece = slice(rows.start, rows.stop, rows.step)
-            yield Samples(rows_of(self.x, piece), self.y[piece])
+            yield self.rows(slice(rows.start, rows.stop, rows.step))
         else:
             # index_select is several times faster than x[index].
             index = torch.from_numpy(rows)

@@ -83,7 +83,8 @@ class BatchedTrainer:
     def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
         """Train as many models at once as there are lanes, those of the largest clients first."""
         samples = [self.job.federation.train_samples(hop.client).load() for hop in hops]
-        order = sorted(range(len(hops)), key=lambda number: -len(samples[number].y))
+        sizes = [client.size for client in samples]
+        order = sorted(range(len(hops)), key=lambda number: -sizes[number])
         reports: dict[int, HopReport] = {}
         for begin in range(0, len(order), self.lanes):
             numbers = order[begin : begin + self.lanes]
@@ -91,13 +92,19 @@ class BatchedTrainer:
                 [hops[number] for number in numbers],
                 [contexts[number] for number in numbers],
                 [samples[number] for number in numbers],
+                [sizes[number] for number in numbers],
                 [out[number] for number in numbers],
             )
             reports |= zip(numbers, found, strict=True)
         return [reports[number] for number in range(len(hops))]
 
     def _train_lanes(
-        self, hops: list[Hop], contexts: list[HopContext], samples: list[Samples], out: list[Tensor]
+        self,
+        hops: list[Hop],
+        contexts: list[HopContext],
+        samples: list[Samples],
+        sizes: list[int],
+        out: list[Tensor],
     ) -> list[HopReport]:
         flat = self.flat[: len(hops)]
         torch.stack([context.received for context in contexts], out=flat)
@@ -108,38 +115,41 @@ class BatchedTrainer:
         lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
         state = kept_state(self.job.terms, context) if context is not None else None
         optimiser = self.job.optimizer.start_hop(self.job.train, lr, flat, state)
-        losses = self._run_steps(hops, samples, context, optimiser)
-        sizes = [len(client.y) for client in samples]
+        losses = self._run_steps(hops, samples, sizes, context, optimiser)
         steps = [self.job.train.epochs * -(-size // self.job.train.batch_size) for size in sizes]
-        norms = [0.0] * len(hops)
+        norms, limits = [0.0] * len(hops), [torch.inf] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
             outcome = TrainedHop(flat, flat, step_column, lr, flat, context, optimiser.state)
             norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
+            limits = context.max_update_norm.flatten().tolist()
             write_back(context, contexts)
-        reports = []
-        for lane, (size, count, largest, norm) in enumerate(
-            zip(sizes, steps, max_abs_weights(flat), norms, strict=True)
-        ):
-            out[lane].copy_(flat[lane])
-            clipped = norm > float(contexts[lane].max_update_norm)
-            reports.append(HopReport(size, count, losses[lane] / max(1, count), largest, norm, clipped, lr=rates[lane]))
-        return reports
+        for target, model in zip(out, flat.unbind(), strict=True):
+            target.copy_(model)
+        lanes = zip(sizes, steps, losses, max_abs_weights(flat), norms, limits, rates, strict=True)
+        return [
+            HopReport(size, count, loss / max(1, count), largest, norm, norm > limit, lr=rate)
+            for size, count, loss, largest, norm, limit, rate in lanes
+        ]
 
     def _run_steps(
-        self, hops: list[Hop], samples: list[Samples], context: HopContext | None, optimiser: HopOptimizer
+        self,
+        hops: list[Hop],
+        samples: list[Samples],
+        sizes: list[int],
+        context: HopContext | None,
+        optimiser: HopOptimizer,
     ) -> list[float]:
         """Run all steps of every lane; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
         x = torch.cat([client.single_input for client in samples]).flatten(1).to(flat.dtype)
         y = torch.cat([client.y for client in samples])
-        sizes = [len(client.y) for client in samples]
         # Rounded up, so that clients of all sizes share the buffers of a few widths.
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
         totals = torch.zeros(len(hops), dtype=torch.float64)
         for block in schedule(orders, sizes, width, flat.dtype):
-            totals += self._run_block(block, x, y[block.rows].unsqueeze(2), optimiser, context)
+            totals += self._run_block(block, x, y.take(block.rows).unsqueeze(2), optimiser, context)
         return totals.tolist()
 
     def _run_block(

@@ -34,7 +34,7 @@ class BoundRelu(BoundLayer):
         self.outputs.values.relu_()
 
     def compute_input_gradient(self) -> None:
-        self.outputs.gradient.mul_(self.outputs.values.sign())
+        self.outputs.gradient.mul_(self.outputs.values.sign_())  # the next layer, their only reader, is done with them
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -74,11 +75,16 @@ class BoundBatchedModel(LaneSliceable):
     def load(self, x: Tensor, rows: Tensor) -> None:
         """Use rows of `x`, `[samples, values]`, as inputs: those of the first lane, then those of the second, …"""
         if self.inputs.dim() == 3:
-            torch.index_select(x, 0, rows, out=self.inputs.flatten(0, 1))
+            torch.index_select(x, 0, rows, out=self._input_rows)
         else:
             lanes, *shape, batch = self.inputs.shape
             images = x.index_select(0, rows).view(lanes, batch, *shape)
             self.inputs.copy_(images.movedim(1, -1))
+
+    @cached_property
+    def _input_rows(self) -> Tensor:
+        """The inputs of all lanes one after another, `[lanes · batch, features]`, for vectors."""
+        return self.inputs.flatten(0, 1)
 
     def compute_gradient(self, target_gradient: Tensor, sample_weights: Tensor) -> Tensor:
         """Compute all gradients of the cross-entropy on the loaded inputs.
