@@ -120,6 +120,9 @@ def test_a_superlink_does_not_start_with_a_certificate_that_has_ended(tmp_path, 
     monkeypatch.undo()
     credentials.renew_certificate(tmp_path)
     credentials.check_server_folder(tmp_path)
+    (tmp_path / "secret").write_text("guess me")
+    with pytest.raises(SpecError, match="is too short to be a secret; write at least 16 random characters"):
+        credentials.check_server_folder(tmp_path)
     (tmp_path / "secret").unlink()
     with pytest.raises(SpecError, match="the secret cannot be read"):
         credentials.check_server_folder(tmp_path)

@@ -205,7 +205,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
     authority, secret = (server / "ca.pem").read_bytes(), (server / "secret").read_bytes()
     opened = partial(ServerSideConnection, federation.address, authority, secret, public_keys(server), wait=PATIENCE)
     opened().close()  # as soon as there is a SuperLink
-    with control(federation.address, authority) as api:
+    with control(federation.address, authority, secret) as api:
         left_behind = api.StartRun(StartRunRequest(fab=superlink_run.app())).run_id
         with ThreadPoolExecutor(3) as pool:
             connections = [started.result() for started in [pool.submit(opened) for _ in range(3)]]

@@ -117,7 +117,7 @@ def test_everything_else_is_refused(link, proxy):
     address, paths = proxy
     key = private_key(link.folder / "a.key").public_key()
     with pytest.raises(SuperLinkUnreachable, match="status 403"):
-        admit(address, link.authority, {"a": key})
+        admit(address, link.authority, link.secret, {"a": key})
     with pytest.raises(SuperLinkUnreachable, match="status 403"):
         ServerSideConnection(address, link.authority, read(link.folder / SECRET, "the secret"), {"a": key}, wait=0)
     assert {path.split("/")[2] for path in paths if not path.startswith(PASSED)} == {"control"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from contextlib import closing, nullcontext
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -13,12 +14,25 @@ from fedrelay.errors import EngineError, SpecError
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
+import httpx
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.supercore.control.control_http_client import ControlHttpClient
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
 from fedrelay.engines.flower import superlink
 from fedrelay.engines.flower.credentials import CA, SECRET, make_node_key, make_server_folder, private_key, read
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_side_connection import NodeNotRecognized, NodeSideConnection, RegistrationRefused
 from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
+from fedrelay.engines.flower.wire.superlink_calls import ControlTokenHttpInterceptor, admit, client
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +98,92 @@ def test_keys_count_and_not_names(link, make_client, tmp_path):
     assert line.startswith("clinic is not admitted: its key was removed before")
 
 
-def test_keys_that_others_registered_are_removed_with_the_next_change(link, make_client, tmp_path):
-    from fedrelay.engines.flower.wire.superlink_calls import admit
+def test_who_has_only_the_public_certificate_can_control_nothing(link, make_client, tmp_path):
+    """A stranger knows the address and ca.pem, and tries everything that would hurt a run."""
+    key = make_node_key(tmp_path / "victim")
+    key.rename(link.folder / "nodes" / "victim.pub")
+    link.register()
+    victim = make_client("victim")
+    victim.register()
+    stranger = public_key_to_bytes(private_key(tmp_path / "victim").public_key())
+    requests = [
+        ("ListNodes", ListNodesRequest()),
+        ("UnregisterNode", UnregisterNodeRequest(node_id=victim.node.node_id)),
+        ("RegisterNode", RegisterNodeRequest(public_key=stranger)),
+        ("StartRun", StartRunRequest()),
+        ("StopRun", StopRunRequest(run_id=1)),
+        ("ListRuns", ListRunsRequest()),
+    ]
+    guesses = [(), (ControlTokenHttpInterceptor(b"guessed"),)]
+    for more in guesses:
+        with client(ControlHttpClient, link.local, link.authority, "flwr-cli", *more) as api:
+            for name, request in requests:
+                with pytest.raises(httpx.HTTPStatusError, match="401"):
+                    getattr(api, name)(request)
+    assert victim.receive() is None  # still known
 
-    stranger = make_node_key(tmp_path / "stranger")
+
+@pytest.fixture
+def sleeping(tmp_path, monkeypatch):
+    """Starts SuperLinks that only sleep. The processes in the set beside it do not accept the key of node a again."""
+    make_server_folder(tmp_path, ["127.0.0.1"])
+    removed: set[int] = set()
+    monkeypatch.setattr(superlink, "command", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(superlink, "answers_strangers", lambda *_: False)
+
+    def start(database=None):
+        listening = chain([False], repeat(True))
+        monkeypatch.setattr(superlink, "listens", lambda *_: next(listening))
+        found = SuperLink(tmp_path, "127.0.0.1", 9, database)
+        monkeypatch.setattr(superlink, "admit", lambda *_: ({"a"} if found.process.pid in removed else set(), 0))
+        return found, removed
+
+    make_node_key(tmp_path / "a.key").rename(tmp_path / "nodes" / "a.pub")
+    return start
+
+
+def test_a_node_that_was_removed_by_somebody_else_is_admitted_again(sleeping, tmp_path):
+    """It takes the secret. Flower does not accept the key again, so the SuperLink is restarted; the log says why."""
+    found, removed = sleeping()
+    with found:
+        assert found.register() == ["a is admitted"]
+        before = found.process
+        removed.add(before.pid)
+        assert found.register() == [
+            f"a: removed by somebody else who knows {tmp_path / SECRET}; replace it. "
+            "The SuperLink was restarted to admit it again"
+        ]
+        assert before.poll() is not None
+        assert found.ended() is None
+        assert found.register() == []
+
+
+def test_a_database_remembers_who_was_removed(sleeping, tmp_path):
+    found, removed = sleeping(tmp_path / "database")
+    with found:
+        found.register()
+        removed.add(found.process.pid)
+        [line] = found.register()
+        assert "Not admitted again: its key was removed before" in line
+        assert found.register() == []
+
+
+def test_keys_that_others_registered_are_removed(link, make_client, tmp_path):
+    make_node_key(tmp_path / "stranger").rename(tmp_path / "stranger.old")
     known = private_key(tmp_path / "stranger").public_key()
     link.register()
-    admit(link.local, link.authority, {**link.admitted, "stranger": known})  # as anybody can who reaches the port
+    admit(link.local, link.authority, link.secret, {**link.admitted, "stranger": known})
     make_client("stranger").register()
-    stranger.rename(tmp_path / "stranger.old")
-    make_node_key(tmp_path / "other").rename(link.folder / "nodes" / "other.pub")
-    assert link.register() == ["other is admitted", "keys that are in no file were removed: 1"]
+    assert link.register() == ["keys that are in no file were removed: 1"]
     with pytest.raises(RegistrationRefused):
         make_client("stranger").register()
+
+
+def test_a_superlink_that_answers_strangers_is_stopped(sleeping, monkeypatch):
+    """As it would with a version of Flower that does not ask the plug-in."""
+    monkeypatch.setattr(superlink, "answers_strangers", lambda *_: True)
+    with pytest.raises(EngineError, match="was stopped: it can be controlled without the secret"):
+        sleeping()
 
 
 def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):

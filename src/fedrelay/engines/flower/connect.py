@@ -113,12 +113,13 @@ def _encoded_test(path: Path, target: str, shared: SharedEncoding) -> Samples:
 
 def show_roster(settings: EngineSettings) -> list[RosterEntry]:
     """All nodes whose keys are in the server's folder, and their state."""
-    from fedrelay.engines.flower.credentials import CA, authority, public_keys
+    from fedrelay.engines.flower.credentials import CA, SECRET, authority, public_keys, read
     from fedrelay.engines.flower.wire.superlink_calls import last_seen
 
     folder = server_folder(settings)
     keys, connection = public_keys(folder), open_connection(settings)
-    seen = last_seen(settings.superlink, authority(folder / CA), keys)
+    secret = read(folder / SECRET, "the secret")
+    seen = last_seen(settings.superlink, authority(folder / CA), secret, keys)
     return read_roster(connection, tuple(keys), folder, max(1.0, settings.wait), seen)
 
 

@@ -30,6 +30,9 @@ SERVER, SERVER_KEY = "server.pem", "server.key"
 SECRET = "secret"
 """The secret with which `fedrelay run` authenticates at the SuperLink."""
 
+SHORTEST_SECRET = 16
+"""Bytes that a secret has at least; a shorter one can be guessed."""
+
 NODES = "nodes"
 """The folder of the nodes' public keys, `NAME.pub`."""
 
@@ -89,7 +92,10 @@ def check_server_folder(folder: Path) -> None:
     """Check that the folder has all that a SuperLink needs, and that its certificate is valid."""
     authority(folder / CA)
     read(folder / SERVER_KEY, "the server's key")
-    read(folder / SECRET, "the secret")
+    if len(read(folder / SECRET, "the secret")) < SHORTEST_SECRET:
+        raise SpecError(
+            f"{folder / SECRET}: is too short to be a secret; write at least {SHORTEST_SECRET} random characters"
+        )
     end = _first(folder / SERVER).not_valid_after_utc
     if end < datetime.datetime.now(datetime.UTC):
         raise SpecError(

@@ -1,15 +1,19 @@
-"""Runs a SuperLink as a child process, with TLS, and keeps its list of nodes equal to the keys in the folder."""
+"""Runs a SuperLink as a child process, with TLS, and keeps its list of nodes equal to the keys in the folder.
+
+Only who knows the server's secret can control it. If a node was removed there all the same, by somebody who knows the
+secret, the SuperLink is restarted: Flower accepts a removed key in no other way.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedrelay.engines.flower.credentials import (
@@ -21,8 +25,10 @@ from fedrelay.engines.flower.credentials import (
     authority,
     check_server_folder,
     public_keys,
+    read,
 )
-from fedrelay.engines.flower.wire.superlink_calls import admit, listens
+from fedrelay.engines.flower.wire import token_superlink
+from fedrelay.engines.flower.wire.superlink_calls import admit, answers_strangers, listens
 from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -42,24 +48,17 @@ class SuperLink:
     """A running SuperLink."""
 
     def __init__(self, folder: Path, host: str, port: int, database: Path | None = None) -> None:
-        self.folder, self.address = folder, f"{host}:{port}"
+        self.folder, self.host, self.port, self.database = folder, host, port, database
+        self.address = f"{host}:{port}"
         self.local = f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
         check_server_folder(folder)
-        self.authority = authority(folder / CA)
-        self.admitted: dict[str, PublicKey] | None = None
+        self.authority, self.secret = authority(folder / CA), read(folder / SECRET, "the secret")
+        self.admitted: dict[str, PublicKey] = {}
+        self.refused: set[str] = set()
         if listens(self.local, self.authority):
             raise EngineError(f"{self.local}: a SuperLink already listens there")
         self.log = (folder / "superlink.log").open("ab")
-        self.process = subprocess.Popen(
-            command(folder, host, port, database),
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
-            preexec_fn=_die_with_parent,
-            umask=0o077,  # a database holds models
-            start_new_session=True,  # Ctrl-C reaches only us; we end the child
-        )
+        self.process = self._start()
         self._await_listening()
 
     def __enter__(self) -> SuperLink:
@@ -70,24 +69,50 @@ class SuperLink:
 
     def register(self) -> list[str]:
         """Admit exactly the nodes whose keys are in the folder. Returns a line for each change."""
-        keys = public_keys(self.folder)
-        if keys == self.admitted:
-            return []
-        refused, removed = admit(self.local, self.authority, keys)
-        before, self.admitted = self.admitted or {}, keys
+        keys, before, refused_before = public_keys(self.folder), self.admitted, self.refused
+        self.refused, removed = admit(self.local, self.authority, self.secret, keys)
+        self.admitted = keys
         changed = [name for name, key in keys.items() if before.get(name) != key]
         gone = [name for name, key in before.items() if key not in keys.values()]
-        lines = [f"{name} is admitted" for name in changed if name not in refused]
-        lines += [f"{name} is not admitted: {REMOVED_KEY}" for name in changed if name in refused]
+        lines = [f"{name} is admitted" for name in changed if name not in self.refused]
+        lines += [f"{name} is not admitted: {REMOVED_KEY}" for name in changed if name in self.refused]
         lines += [f"the former key of {name} is removed" for name in gone]
         if removed > len(gone):
             lines.append(f"keys that are in no file were removed: {removed - len(gone)}")
-        return lines
+        shut_out = sorted(self.refused - refused_before - set(changed))
+        return lines + (self._admit_again(shut_out) if shut_out else [])
+
+    def _admit_again(self, names: Sequence[str]) -> list[str]:
+        """Admit nodes that somebody else has removed."""
+        what = f"{', '.join(names)}: removed by somebody else who knows {self.folder / SECRET}; replace it"
+        if self.database is not None:
+            return [f"{what}. Not admitted again: {REMOVED_KEY}"]
+        self._stop()
+        self.process = self._start()
+        self._await_listening()
+        self.refused, _ = admit(self.local, self.authority, self.secret, self.admitted)
+        return [f"{what}. The SuperLink was restarted to admit {'it' if len(names) == 1 else 'them'} again"]
 
     def ended(self) -> int | None:
         return self.process.poll()
 
     def close(self) -> None:
+        self._stop()
+        self.log.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command(self.folder, self.host, self.port, self.database),
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
+            preexec_fn=_die_with_parent,
+            umask=0o077,  # a database holds models
+            start_new_session=True,  # Ctrl-C reaches only us; we end the child
+        )
+
+    def _stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -95,7 +120,6 @@ class SuperLink:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self.log.close()
 
     def _await_listening(self) -> None:
         began = time.monotonic()
@@ -107,16 +131,21 @@ class SuperLink:
                     f"Is the port taken, or the certificate not for {self.local.rpartition(':')[0]}?"
                 )
             time.sleep(0.2)
+        if answers_strangers(self.local, self.authority):
+            self.close()
+            raise EngineError(
+                f"the SuperLink on {self.address} was stopped: it can be controlled without the secret; is this "
+                "version of Flower supported? Install one that is with: pip install 'fedrelay[flower]'"
+            )
 
 
 def command(folder: Path, host: str, port: int, database: Path | None) -> list[str]:
-    """The command line: TLS, known nodes only, no installation of other code."""
-    beside = Path(sys.executable).parent / "flower-superlink"
-    program = str(beside) if beside.is_file() else shutil.which("flower-superlink")
-    if program is None:
-        raise EngineError("flower-superlink is not installed; install it with: pip install 'fedrelay[flower]'")
+    """The command line: TLS, known nodes only, a Control interface with a token, no installation of other code."""
     return [
-        program,
+        sys.executable,
+        "-P",  # the folder of the program has no place among modules
+        token_superlink.__file__,
+        str(folder / SECRET),
         "--isolation=process",
         f"--host={host}",
         f"--port={port}",

@@ -55,11 +55,11 @@ def test_a_refused_registration_says_why(refusal, message, monkeypatch):
             self.attempts += 1
             raise refusal
 
-    monkeypatch.setattr(serve_loop, "PAUSE", 0.0)
+    monkeypatch.setattr(serve_loop, "PAUSE", 0.01)
     client = Refusing()
     with pytest.raises(EngineError, match=message):
-        serve_loop._register(client, threading.Event())
-    assert client.attempts == serve_loop.ATTEMPTS
+        serve_loop._register(client, threading.Event(), 0.03)
+    assert 2 <= client.attempts <= serve_loop.ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,41 @@ def test_a_node_registers_again_after_any_failure(failure, monkeypatch, tmp_path
     serve = partial(serve_loop.serve, Failing(), None, "link:1", Path("ca.pem"), tmp_path, over=over, patience=60.0)
     serve(say=lambda line: None)
     assert log == ["register", "register", "close"]
+
+
+def test_a_node_that_is_shut_out_comes_back_by_itself(monkeypatch, tmp_path, caplog):
+    """The SuperLink knew it before, so it waits; a node that was never known is told at once."""
+    monkeypatch.setattr(serve_loop, "PAUSE", 0.001)
+    over, log, said = threading.Event(), [], []
+
+    class ShutOut:
+        last_contact = float("inf")
+
+        def register(self):
+            log.append("register")
+            if 1 < len(log) < 20:
+                raise RegistrationRefused("status 412")
+
+        def receive(self):
+            if len(log) == 1:
+                raise NodeNotRecognized("status 401")
+            over.set()
+
+        def close(self):
+            log.append("close")
+
+    serve = partial(serve_loop.serve, ShutOut(), None, "link:1", Path("ca.pem"), tmp_path, over=over, patience=60.0)
+    serve(say=said.append)
+    assert log == ["register"] * 20 + ["close"]
+    assert said == ["connected to link:1: ready"] * 2
+    assert caplog.text.count("the SuperLink does not accept this node (status 412)") == 1
+
+
+def test_a_node_that_waits_can_be_stopped(monkeypatch):
+    class Refusing:
+        def register(self):
+            over.set()
+            raise RegistrationRefused("status 412")
+
+    over = threading.Event()
+    assert not serve_loop._register(Refusing(), over, 60.0)

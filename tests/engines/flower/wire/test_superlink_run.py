@@ -74,7 +74,7 @@ def opened(monkeypatch):
 
     def make(found):
         monkeypatch.setattr(superlink_run, "client", found.made)
-        monkeypatch.setattr(superlink_run, "control", lambda address, authority: FakeClient(found))
+        monkeypatch.setattr(superlink_run, "control", lambda address, authority, secret: FakeClient(found))
         sessions.append(SuperLinkRun("link:1", b"", b"secret"))
         return sessions[-1]
 

@@ -25,10 +25,13 @@ SHORTEST, LONGEST = 0.15, 0.5
 """Seconds between two polls for a request; the interval grows while none comes."""
 
 ATTEMPTS = 4
-"""How often a node tries to register."""
+"""How often a node tries to register for the first time: a SuperLink that has just started may not know its key yet."""
 
 PAUSE = 1.0
 """Seconds before a new attempt after a failure."""
+
+RETRY = 2
+"""Pauses before a new attempt after a refusal."""
 
 ADVICE = {
     NodeNotRecognized: "the signature is not accepted; do the clocks agree to a few seconds, and is the address right?",
@@ -73,10 +76,13 @@ def serve(
         patience: Seconds without a SuperLink after which the node gives up.
         say: Shows a line to the owner.
     """
+    seconds = (ATTEMPTS - 1) * RETRY * PAUSE
     with _locked(folder), closing(client):
         while not over.is_set():
             try:
-                _register(client, over)
+                if not _register(client, over, seconds):
+                    break
+                seconds = patience  # it is known here; if it is shut out, that may be a mistake or an attack
                 say(f"connected to {superlink}: ready")
                 _answer_requests(client, service, over, say)
             except httpx.HTTPError as error:
@@ -94,15 +100,22 @@ def serve(
                 over.wait(PAUSE)
 
 
-def _register(client: NodeSideConnection, over: threading.Event) -> None:
-    """Register; a SuperLink that has just started may not know the key for a moment."""
-    for attempt in range(ATTEMPTS):
+def _register(client: NodeSideConnection, over: threading.Event, seconds: float) -> bool:
+    """Register; a refusal is final after `seconds`. Returns whether it succeeded before the process had to end."""
+    first_refusal = None
+    while not over.is_set():
         try:
-            return client.register()
+            client.register()
+            return True
         except (RegistrationRefused, NodeNotRecognized) as error:
-            if attempt == ATTEMPTS - 1 or over.wait(2 * PAUSE):
-                raise EngineError(f"the SuperLink does not accept this node ({error}): {ADVICE[type(error)]}") from None
-    return None
+            refusal = f"the SuperLink does not accept this node ({error}): {ADVICE[type(error)]}"
+        if first_refusal is None:
+            first_refusal = time.monotonic()
+            log.warning("%s; trying again for %g s", refusal, seconds)
+        if time.monotonic() - first_refusal >= seconds:
+            raise EngineError(refusal)
+        over.wait(RETRY * PAUSE)
+    return False
 
 
 def _answer_requests(

@@ -23,7 +23,7 @@ from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable, no_reply
 from fedrelay.engines.flower.wire.flower_messages import IncompleteMessage, fetch, from_flower, push, to_flower
 from fedrelay.engines.flower.wire.node_side_connection import HEARTBEAT
-from fedrelay.engines.flower.wire.superlink_calls import calling, status_of, unreachable
+from fedrelay.engines.flower.wire.superlink_calls import WRONG_SECRET, calling, status_of, unreachable
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class ServerSideConnection:
                 )
                 hopeless = False
             except httpx.HTTPError as error:
-                problem = unreachable(self.address, error, "does not accept the secret of the folder")
+                problem = unreachable(self.address, error, WRONG_SECRET)
                 hopeless = 400 <= status_of(error) < 500 or "CERTIFICATE_VERIFY_FAILED" in str(error)
             if hopeless or time.monotonic() - began > self.wait:
                 raise problem

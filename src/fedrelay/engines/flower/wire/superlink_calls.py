@@ -15,15 +15,34 @@ from flwr.supercore.control.control_http_client import ControlHttpClient
 from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from fedrelay.engines.flower.credentials import PublicKey
 from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
+from fedrelay.engines.flower.wire.token_superlink import control_token
 
 UNREGISTERED = NodeStatus.UNREGISTERED
 """The status of a key that was removed. Flower never accepts it again."""
 
+LOST_RUN = "no longer knows this run"
+"""What status 401 means to a run."""
+
+WRONG_SECRET = "does not accept the secret of the folder"
+"""What status 401 of the Control interface means."""
+
 T = TypeVar("T")
+
+
+class ControlTokenHttpInterceptor:
+    """Adds the token of the Control interface to requests."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.header = f"Bearer {control_token(secret)}"
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.headers["authorization"] = self.header
+        return call_next(context)
 
 
 def client(kind: type[T], address: str, authority: bytes, component: str, *more: Any) -> T:
@@ -35,9 +54,9 @@ def client(kind: type[T], address: str, authority: bytes, component: str, *more:
     return made
 
 
-def control(address: str, authority: bytes) -> ControlHttpClient:
+def control(address: str, authority: bytes, secret: bytes) -> ControlHttpClient:
     """A client of the interface that starts runs and lists nodes."""
-    return client(ControlHttpClient, address, authority, "flwr-cli")
+    return client(ControlHttpClient, address, authority, "flwr-cli", ControlTokenHttpInterceptor(secret))
 
 
 def status_of(error: Exception) -> int:
@@ -52,7 +71,7 @@ def reason_of(error: Exception) -> str:
     return one_line(f"{type(error).__name__}: {error}", 200)
 
 
-def unreachable(address: str, error: Exception, unauthorized: str = "no longer knows this run") -> SuperLinkUnreachable:
+def unreachable(address: str, error: Exception, unauthorized: str = LOST_RUN) -> SuperLinkUnreachable:
     """A failed call as one of our errors; `unauthorized` is what status 401 means."""
     match status_of(error):
         case 0:
@@ -67,21 +86,33 @@ def unreachable(address: str, error: Exception, unauthorized: str = "no longer k
 
 
 @contextmanager
-def calling(address: str) -> Iterator[None]:
-    """Turn errors of calls into `SuperLinkUnreachable`."""
+def calling(address: str, unauthorized: str = LOST_RUN) -> Iterator[None]:
+    """Turn errors of calls into `SuperLinkUnreachable`; `unauthorized` is what status 401 means."""
     try:
         yield
     except (httpx.HTTPError, ObjectPushError, ValueError) as error:
-        raise unreachable(address, error) from None
+        raise unreachable(address, error, unauthorized) from None
 
 
-def admit(address: str, authority: bytes, keys: Mapping[str, PublicKey]) -> tuple[set[str], int]:
+def answers_strangers(address: str, authority: bytes) -> bool:
+    """Whether the Control interface answers a request without a token."""
+    with calling(address), client(ControlHttpClient, address, authority, "flwr-cli") as api:
+        try:
+            api.ListNodes(ListNodesRequest())
+        except httpx.HTTPStatusError as error:
+            if status_of(error) == 401:
+                return False
+            raise
+    return True
+
+
+def admit(address: str, authority: bytes, secret: bytes, keys: Mapping[str, PublicKey]) -> tuple[set[str], int]:
     """Register these nodes at a SuperLink and remove all others.
 
     Returns the names whose keys it does not accept, because they were removed before, and how many it removed now.
     """
     wanted = {public_key_to_bytes(key): name for name, key in keys.items()}
-    with calling(address), control(address, authority) as api:
+    with calling(address, WRONG_SECRET), control(address, authority, secret) as api:
         nodes = api.ListNodes(ListNodesRequest()).nodes_info
         refused = {
             wanted[each.public_key] for each in nodes if each.status == UNREGISTERED and each.public_key in wanted
@@ -104,10 +135,10 @@ def listens(address: str, authority: bytes) -> bool:
     return True
 
 
-def last_seen(address: str, authority: bytes, keys: Mapping[str, PublicKey]) -> dict[str, float]:
+def last_seen(address: str, authority: bytes, secret: bytes, keys: Mapping[str, PublicKey]) -> dict[str, float]:
     """Name → seconds since the last heartbeat, for nodes that were ever online."""
     names = {public_key_to_bytes(key): name for name, key in keys.items()}
-    with calling(address), control(address, authority) as api:
+    with calling(address, WRONG_SECRET), control(address, authority, secret) as api:
         nodes = api.ListNodes(ListNodesRequest()).nodes_info
     seen = {names[node.public_key]: node for node in nodes if node.public_key in names and node.online_until}
     # A heartbeat is good for two intervals.

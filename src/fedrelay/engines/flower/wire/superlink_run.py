@@ -62,11 +62,11 @@ class SuperLinkRun:
     """A run that is open. A thread sends its heartbeats."""
 
     def __init__(self, address: str, authority: bytes, secret: bytes) -> None:
-        self.address, self.authority = address, authority
-        with control(address, authority) as api:
+        self.address, self.authority, self.secret = address, authority, secret
+        with control(address, authority, secret) as api:
             self.run = int(api.StartRun(StartRunRequest(fab=app())).run_id)
             try:
-                self.stub = self._stub(self._claim(secret))
+                self.stub = self._stub(self._claim())
                 try:
                     task = self.stub.PullTaskInput(PullTaskInputRequest())
                 except httpx.HTTPError:
@@ -99,7 +99,7 @@ class SuperLinkRun:
 
     def other_runs(self) -> int:
         """How many other runs the SuperLink has, including any that died less than a minute ago."""
-        with control(self.address, self.authority) as api:
+        with control(self.address, self.authority, self.secret) as api:
             runs = api.ListRuns(ListRunsRequest(limit=50)).run_dict
         return sum(run.status.status in ("starting", "running") for number, run in runs.items() if number != self.run)
 
@@ -108,16 +108,16 @@ class SuperLinkRun:
         self.over.set()
         try:
             self.stub.PushTaskOutput(PushTaskOutputRequest(sub_status="completed" if success else "failed", details=""))
-            with control(self.address, self.authority) as api:  # this makes the SuperLink clean up
+            with control(self.address, self.authority, self.secret) as api:  # this makes the SuperLink clean up
                 api.ListRuns(ListRunsRequest(run_id=self.run))
         except httpx.HTTPError as error:
             log.debug("the end of the run was not reported: %s", reason_of(error))
         self.stub.close()
 
-    def _claim(self, secret: bytes) -> str:
+    def _claim(self) -> str:
         """The token of our run. Other runs that wait are ended; their servers notice and start new ones."""
         proof = SuperExecAuthHttpInterceptor(
-            master_secret=secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
+            master_secret=self.secret, protected_methods=frozenset({"/flwr.proto.Runtime/AcquireTask"})
         )
         wanted = AcquireTaskRequest(supported_task_types=["flwr-serverapp"])
         with client(RuntimeHttpClient, self.address, self.authority, "SuperExec", proof) as superexec:
