@@ -134,7 +134,7 @@ class NodeFacts(Section):
     def _consistent(self) -> Self:
         if self.histogram is not None and len(self.histogram) != self.classes:
             raise ValueError("the histogram has another number of classes")
-        if self.histogram is not None and not self.target_shape and sum(self.histogram) != self.samples:
+        if self.histogram and not self.target_shape and sum(self.histogram) != self.samples:
             raise ValueError("the histogram has another number of samples")
         names = [each.name for each in self.inputs]
         if bool(names) != (self.kind == "multi-input") or (names and self.shape):

@@ -20,6 +20,8 @@ def test_facts_as_a_node_tells_them():
     assert (found.samples, found.shape, found.histogram) == (5, (3,), (2, 3))
     everywhere = parse_facts({**GOOD, "histogram": [90, 3], "target_shape": [3]})  # a label at every position
     assert everywhere.histogram == (90, 3)
+    numbers = parse_facts({**GOOD, "classes": 0, "task": "regression", "histogram": []})  # shared, but nothing to count
+    assert numbers.histogram == ()
 
 
 MASK = {"name": "mask", "shape": [6], "dtype": "bool"}
