@@ -83,10 +83,12 @@ def test_a_damaged_file_is_named(tmp_path):
     client_states.commit(1)
     (path,) = (tmp_path / "clients").iterdir()
     path.write_bytes(path.read_bytes()[:-4] + b"oops")
-    again = ClientStateStore(tmp_path / "clients")
-    again.restore(client_states.file_names)
     with pytest.raises(RunFolderError, match="is damaged"):
-        again.get(0)
+        ClientStateStore(tmp_path / "clients").restore(client_states.file_names)
+    reading = ClientStateStore(tmp_path / "clients")
+    reading.files[0] = path  # damaged since the run started
+    with pytest.raises(RunFolderError, match="is damaged"):
+        reading.get(0)
     path.unlink()
     with pytest.raises(RunFolderError, match="is missing; the run is damaged"):
         ClientStateStore(tmp_path / "clients").restore(client_states.file_names)

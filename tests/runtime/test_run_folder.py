@@ -100,6 +100,54 @@ def test_a_complete_run_is_simply_read(run):
     assert snapshot(run) == before
 
 
+def shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def with_another_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, shortened, with_another_bit])
+def test_the_model_of_a_complete_run_is_written_again_if_it_is_missing_or_damaged(run, harm, caplog):
+    before = snapshot(run)
+    harm(run / "model.safetensors")
+    assert fr.resume(run).complete
+    assert snapshot(run) == before
+    assert (
+        f"{run / 'model.safetensors'}: was missing or damaged; it is written again from the checkpoint" in caplog.text
+    )
+
+
+def test_the_result_of_a_complete_run_is_written_again_if_it_is_not_what_the_records_say(run, caplog):
+    told = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**told, "accuracy": 0.99, "bytes": 7, "of_another_version": 1}))
+    fr.resume(run)
+    assert json.loads((run / "result.json").read_text()) == told
+    place = run / "result.json"
+    assert f"{place}: was changed (accuracy, bytes); it is written again from the checkpoint" in caplog.text
+
+
+def test_a_damaged_file_of_a_client_is_named_before_anything_is_printed(tmp_path, small):
+    """It may be needed only hours later."""
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("scaffold", **small, out=tmp_path / "run", **{"checkpoint.seconds": 0.0}, callbacks=stop_after(2))
+    *_, damaged = sorted((tmp_path / "run" / "clients").iterdir())
+    with_another_bit(damaged)
+    begun = []
+
+    class Header(fr.Callback):
+        def on_run_start(self, experiment, round):
+            begun.append(round)
+
+    with pytest.raises(fr.RunFolderError) as refused:
+        fr.resume(tmp_path / "run", callbacks=Header())
+    assert str(refused.value) == f"{damaged}: is damaged (its checksum differs from its name)"
+    assert begun == []
+
+
 @pytest.mark.parametrize("checkpoint_seconds", [0.0, 1000.0])
 def test_a_dead_run_goes_on_to_the_same_end(tmp_path, small, run, checkpoint_seconds):
     folder = begun(tmp_path, small, checkpoint_seconds=checkpoint_seconds)

@@ -86,7 +86,11 @@ class ClientStateStore:
         return sorted(path.name for path in self.files.values()) if self.folder is not None else []
 
     def restore(self, names: Sequence[str]) -> None:
-        """Return to the files that a checkpoint names. Other files were written later and are deleted."""
+        """Return to the files that a checkpoint names. Other files were written later and are deleted.
+
+        Raises:
+            RunFolderError: A file is missing or damaged.
+        """
         if self.folder is None:
             return
         if self.folder.is_symlink():
@@ -96,6 +100,7 @@ class ClientStateStore:
             found = _FILE_NAME.fullmatch(name)
             if found is None or name not in present:
                 raise RunFolderError(f"{self.folder / name}: is missing; the run is damaged")
+            _checked(self.folder / name)
             self.files[int(found[1])] = self.folder / name
         for name in present - set(names):
             try:
@@ -142,12 +147,20 @@ class ClientStateStore:
 
 def _read(path: Path) -> Mapping[str, Tensor]:
     try:
-        content = read_regular_file(path)
-        if _checksum(content) != _parse(path)[3]:
-            raise RunFolderError(f"{path}: is damaged (its checksum differs from its name)")
-        return tensors_from_bytes(content)
-    except (OSError, SafetensorError, ValueError) as error:
+        return tensors_from_bytes(_checked(path))
+    except (SafetensorError, ValueError) as error:
         raise RunFolderError(f"{path}: cannot be read ({error})") from None
+
+
+def _checked(path: Path) -> bytes:
+    """The content of a file, if it is what was written."""
+    try:
+        content = read_regular_file(path)
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be read ({error})") from None
+    if _checksum(content) != _parse(path)[3]:
+        raise RunFolderError(f"{path}: is damaged (its checksum differs from its name)")
+    return content
 
 
 def _parse(path: Path) -> re.Match[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedrelay.data.own_data_per_seed import OwnData
 from fedrelay.engines.base import Engine
@@ -61,16 +62,19 @@ class RoundLoop:
 
     def run(self) -> Result:
         """The result, after all rounds that are left."""
-        complete = self.folder is not None and self.folder.result is not None and self.finished
-        result = self._result() if complete else self._run_rounds()
+        if self.folder is not None and self.folder.result is not None and self.finished:
+            result = self._result()
+            self.folder.repair(result.summary(), _final_models(result))
+        else:
+            result = self._run_rounds()
         self.callback.on_run_end(result)
         return result
 
     def _run_rounds(self) -> Result:
         if self.folder:
             self.folder.mark_incomplete()
-        self.callback.on_run_start(self.experiment, self.state.round)
         self.client_states.restore(self.folder.client_files if self.folder else ())
+        self.callback.on_run_start(self.experiment, self.state.round)
         with (
             closing(self),
             saved_and_explained_failures(self),
@@ -84,8 +88,7 @@ class RoundLoop:
             check_anything_learned(self.recorder, self.state.round)
             result = self._result()
             if self.folder:
-                best = {} if result.best_found is None else {"best.safetensors": result.best_found.state_dict}
-                self.folder.finish(result.summary(), {"model.safetensors": result.model, **best})
+                self.folder.finish(result.summary(), _final_models(result))
             return result
 
     def run_round(self) -> None:
@@ -267,6 +270,12 @@ def _extend(run: PreparedRun, state: RunState, folder: RunFolder, rounds: int) -
     folder.extend(folder.experiment.model_copy(update={"rounds": rounds}), state)
     restored = folder.restore(partial(is_evaluated, longer.prepared.experiment))
     return longer, restored or first_state(longer)
+
+
+def _final_models(result: Result) -> dict[str, Mapping[str, Tensor]]:
+    """File name → model, of a complete run."""
+    best = {} if result.best_found is None else {"best.safetensors": result.best_found.state_dict}
+    return {"model.safetensors": result.model, **best}
 
 
 def first_state(run: PreparedRun) -> RunState:

@@ -29,6 +29,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import secrets
@@ -39,6 +40,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
@@ -53,6 +55,8 @@ from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.runtime.versions import versions
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
+
+log = logging.getLogger(__name__)
 
 FORMAT = 2
 STREAMS: dict[str, tuple[str, ...]] = {
@@ -523,9 +527,36 @@ class RunFolder(RunFolderReader):
     def finish(self, summary: Mapping[str, Any], models: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write models by file name, and the summary that marks the run complete."""
         for name, model in models.items():
-            content = tensors_to_bytes({entry: tensor.contiguous() for entry, tensor in model.items()})
-            write_atomically(self.path / name, content)
+            self._write_model(name, model)
         write_atomically(self.path / "result.json", _json(summary))
+
+    def repair(self, summary: Mapping[str, Any], models: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write files of a complete run again that are missing, or that are not what its checkpoint and records say."""
+        again = "written again from the checkpoint"
+        for name, model in models.items():
+            if not _holds(self.path / name, model):
+                log.warning("%s: was missing or damaged; it is %s", self.path / name, again)
+                self._write_model(name, model)
+        before, told = self.result or {}, json.loads(_json(summary))
+        changed = [key for key in before.keys() & told.keys() - {"run"} if not _same(before[key], told[key])]
+        if changed:  # keys that only one of them has are those of another version
+            log.warning("%s: was changed (%s); it is %s", self.path / "result.json", ", ".join(sorted(changed)), again)
+            write_atomically(self.path / "result.json", _json(summary))
+
+    def _write_model(self, name: str, model: Mapping[str, Tensor]) -> None:
+        content = tensors_to_bytes({entry: tensor.contiguous() for entry, tensor in model.items()})
+        write_atomically(self.path / name, content)
+
+
+def _holds(path: Path, model: Mapping[str, Tensor]) -> bool:
+    """Whether a file has exactly these tensors."""
+    try:
+        found = tensors_from_bytes(read_regular_file(path))
+    except (OSError, SafetensorError, ValueError):
+        return False
+    return found.keys() == model.keys() and all(
+        found[name].dtype == tensor.dtype and torch.equal(found[name], tensor.cpu()) for name, tensor in model.items()
+    )
 
 
 def _spec(experiment: Experiment) -> bytes:
@@ -634,6 +665,11 @@ def _lock(path: Path) -> int:
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
     return handle
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of JSON are equal; NaN equals NaN."""
+    return bool(one == other) or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _json(value: Mapping[str, Any]) -> bytes:
