@@ -253,13 +253,14 @@ def one_thread() -> Iterator[None]:
 
     Both belong to the whole process, so a lock lets only one thread of it compute at a time.
     """
-    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
-        before = torch.get_num_threads()
+    with TORCH_GLOBALS:
+        threads, random_state = torch.get_num_threads(), torch.get_rng_state()
         torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(threads)
+            torch.set_rng_state(random_state)
 
 
 def end_with_parent() -> None:
