@@ -12,6 +12,7 @@ from fedrelay.local.hop_context import HopContext
 from fedrelay.robustness.guard import (
     HopSnapshot,
     TypicalHop,
+    all_finite,
     cap_shares,
     check_not_zeroed,
     check_others,
@@ -30,6 +31,16 @@ def test_the_peak_is_the_largest_absolute_value_of_each_model():
     assert (first, second, fourth) == (3.0, 2.0, INF)
     assert math.isnan(third)
     assert max_abs_weights(torch.tensor([1.0, -4.0])) == [4.0]
+
+
+def test_one_value_that_is_not_finite_is_found_anywhere():
+    largest = torch.finfo(torch.float32).max
+    assert all_finite(torch.tensor([[largest, 0.0], [-largest, 1.0]]))  # whose difference is infinite
+    for value in (NAN, INF, -INF):
+        for place in range(3):
+            model = torch.tensor([largest, 0.0, -largest])
+            model[place] = value
+            assert not all_finite(model)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def max_abs_weights(models: Tensor) -> list[float]:
     return found
 
 
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no value is NaN or infinite."""
+    return all(math.isfinite(value) for value in torch.aminmax(tensor))  # NaN is the minimum and the maximum
+
+
 def clip_updates(theta: Tensor, received: Tensor, max_norm: Tensor) -> Tensor:
     """Scale updates down to the largest allowed norm, in place; returns the norms before, `[..., 1]`."""
     update = theta - received
@@ -88,7 +93,7 @@ def check_others(others: Mapping[str, Mapping[str, Tensor]]) -> str:
     """Why a hop must be refused that left such client states or payloads, by kind and name; empty if it is fine."""
     for kind, tensors in others.items():
         for name, tensor in tensors.items():
-            if not all(map(math.isfinite, max_abs_weights(tensor))):
+            if not all_finite(tensor):
                 return f"non-finite values in the {kind} {name!r}"
     return ""
 

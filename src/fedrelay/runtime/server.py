@@ -22,7 +22,7 @@ from fedrelay.merge.base import MergeInput, checked_result
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import torch_seed
-from fedrelay.robustness.guard import cap_shares, max_abs_weights
+from fedrelay.robustness.guard import all_finite, cap_shares
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
@@ -112,7 +112,7 @@ class Server:
 
     def _check_finite(self, tensor: Tensor, who: str) -> None:
         """Refuse what would spoil all rounds to come. The models that arrived have been checked before."""
-        if not math.isfinite(max_abs_weights(tensor[: self.prepared.layout.float_size])[0]):
+        if not all_finite(tensor[: self.prepared.layout.float_size]):
             raise DivergedError(f"{who} returned non-finite values, though all models that arrived are finite")
 
     def current_model(self, state: RunState) -> Tensor:
