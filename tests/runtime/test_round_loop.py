@@ -32,6 +32,7 @@ from fedrelay.models.two_part_classifier import TwoPartClassifier
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.recorder import plan_summary
+from fedrelay.runtime.round_loop import resume_run, run_experiment
 from fedrelay.runtime.run_folder import RunState
 from fedrelay.runtime.server import Server
 from fedrelay.tasks.custom import CustomTask
@@ -411,3 +412,18 @@ def test_only_what_changes_travels(method, toy, tmp_path):
     if method not in sizes:
         assert saved.keys() == net.state_dict().keys()
         result.load_into(net)
+
+
+def test_a_run_that_pauses_is_incomplete_and_goes_on_as_if_it_had_not(small, tmp_path):
+    spec, ended = experiment("fedseq", **small, out=tmp_path / "run"), []
+
+    class Ends(fr.Callback):
+        def on_run_end(self, result):
+            ended.append(result.rounds)
+
+    paused = run_experiment(spec, callbacks=Ends(), pause=lambda row: row["round"] >= 2)
+    assert (paused.rounds, paused.complete, ended) == (2, False, [])
+    assert resume_run(spec.out, callbacks=Ends(), pause=lambda row: row["round"] >= 1).rounds == 2
+    whole = resume_run(spec.out, callbacks=Ends())
+    assert (whole.complete, ended) == (True, [3])
+    assert sha(whole) == sha(fr.run("fedseq", **small))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,7 @@ from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundCo
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
-from fedrelay.runtime.result import Result
+from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.round_attempts import RoundAttempts
 from fedrelay.runtime.round_evaluator import RoundEvaluator
 from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
@@ -40,12 +40,21 @@ from fedrelay.runtime.versions import source_digests, warn_about_other_sources, 
 from fedrelay.tasks.base import Task
 from fedrelay.user_code import errors_in_own_part
 
+PauseRule = Callable[[Row], bool]
+"""Whether a run pauses after the round of a row of metrics. A paused run is incomplete; `resume` continues it."""
+
 
 class RoundLoop:
     """The rounds of one run. `state` is the state after the last round that was finished."""
 
     def __init__(
-        self, run: PreparedRun, state: RunState, folder: RunFolder | None, callback: Callback, tap: HopTap | None = None
+        self,
+        run: PreparedRun,
+        state: RunState,
+        folder: RunFolder | None,
+        callback: Callback,
+        tap: HopTap | None = None,
+        pause: PauseRule | None = None,
     ) -> None:
         self.prepared, self.planner, _ = run
         self.experiment, self.state, self.folder, self.callback = self.prepared.experiment, state, folder, callback
@@ -58,16 +67,18 @@ class RoundLoop:
             ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
         )
         self.engine: Engine | None = None
+        self.pause = pause
         self.saved = time.monotonic()
 
     def run(self) -> Result:
-        """The result, after all rounds that are left."""
+        """The result, after all rounds that are left, or those before the pause."""
         if self.folder is not None and self.folder.result is not None and self.finished:
             result = self._result()
             self.folder.repair(result.summary(), _final_models(result))
         else:
             result = self._run_rounds()
-        self.callback.on_run_end(result)
+        if self.finished:
+            self.callback.on_run_end(result)
         return result
 
     def _run_rounds(self) -> Result:
@@ -80,9 +91,11 @@ class RoundLoop:
             saved_and_explained_failures(self),
             finish_round_on_interrupt(self.callback.on_interrupt) as interrupted,
         ):
-            while not self.finished and not interrupted():
+            while not self.finished and not self.paused and not interrupted():
                 self.run_round()
             self.save()
+            if not self.finished and self.paused:
+                return self._result()
             if not self.finished:
                 raise Interrupted(self._result())
             check_anything_learned(self.recorder, self.state.round)
@@ -122,6 +135,12 @@ class RoundLoop:
     def finished(self) -> bool:
         """Whether all rounds are done, or the run was stopped before."""
         return bool(self.state.stopped) or self.state.round >= self.experiment.rounds
+
+    @property
+    def paused(self) -> bool:
+        """Whether the run was to go on no further than this."""
+        history = self.recorder.history
+        return self.pause is not None and bool(history) and self.pause(history[-1])
 
     def save(self) -> None:
         """Write a checkpoint: client state first, then the checkpoint that refers to it."""
@@ -167,8 +186,9 @@ def run_experiment(
     module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
+    pause: PauseRule | None = None,
 ) -> Result:
-    """Run an experiment from the start, in a new run folder where `out` is given."""
+    """Run an experiment from the start, in a new run folder where `out` is given; `pause` needs a folder."""
     callback = as_callback(callbacks)
     if experiment.out is not None:
         RunFolder.check(experiment.out)  # before clients train for their profiles
@@ -199,7 +219,7 @@ def run_experiment(
     try:
         state = first_state(run)
         folder.save(state)
-        return RoundLoop(run, state, folder, callback).run()
+        return RoundLoop(run, state, folder, callback, pause=pause).run()
     finally:
         folder.close()
 
@@ -219,6 +239,7 @@ def resume_run(
     module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
+    pause: PauseRule | None = None,
 ) -> Result:
     """Continue a run from its last checkpoint; a complete run is only read, unless it gets more `rounds`."""
     folder = RunFolder.open(path)
@@ -250,7 +271,7 @@ def resume_run(
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
         if rounds is not None:
             run, state = _extend(run, state, folder, rounds)
-        return RoundLoop(run, state, folder, as_callback(callbacks)).run()
+        return RoundLoop(run, state, folder, as_callback(callbacks), pause=pause).run()
     finally:
         folder.close()
 
