@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from tests.tuning.tiny import tiny_tuning
 from tests.warm_python import WarmPython
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
+from fedrelay.tuning.result import TuningResult
+from fedrelay.tuning.run_tuning import run_tuning
 
 # Deterministic, and patient with a busy machine.
 settings.register_profile(
@@ -117,3 +120,9 @@ def small() -> dict[str, object]:
     """Settings of a run that takes a moment: one worker, because forking costs more than the run."""
     settings = {"data": "digits", "clients": 20, "alpha": 0, "rounds": 3, "fraction": 0.3, "batch_size": 8}
     return {**settings, "workers": 1}
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> TuningResult:
+    """A tiny tuning of two methods, run once; tests leave its folder as it is."""
+    return run_tuning(tiny_tuning(), tmp_path_factory.mktemp("tuned") / "here")

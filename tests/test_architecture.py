@@ -37,6 +37,7 @@ ROOMS = """
     experiment
     runtime
     robustness.gan_attack_run
+    tuning
     report
     api
     __init__

@@ -19,6 +19,7 @@ from fedrelay import errors
 from fedrelay.cli.app import app
 from fedrelay.data.registry import DATASETS
 from fedrelay.experiment.method_catalogue import METHODS
+from fedrelay.experiment.method_hyperparameters import HYPERPARAMETERS
 from fedrelay.experiment.spec import DataSettings, FaultKind
 from fedrelay.models.zoo import MODELS
 from fedrelay.report import reference_pages
@@ -53,6 +54,14 @@ def test_every_method_is_in_the_readme():
     missing = [f"`{name}`" for name in METHODS if f"`{name}`" not in section]
     where = "add a row to the table of routes, or the name to the list of terms, merges or warm-ups"
     assert not missing, f"README.md, section Methods, lacks {', '.join(missing)}; {where}"
+
+
+def test_every_setting_that_is_tuned_is_in_the_page_about_tuning():
+    rows = [
+        f"| `{name}` | `{tuned.key}` | {', '.join(map(str, tuned.values))} |" for name, tuned in HYPERPARAMETERS.items()
+    ]
+    text = (ROOT / "docs" / "tuning.md").read_text()
+    assert [row for row in rows if row not in text] == []
 
 
 def test_every_data_set_partition_and_model_is_in_the_data_page():

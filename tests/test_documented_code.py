@@ -161,7 +161,9 @@ def test_yaml_blocks_are_valid(block, tmp_path):
     file.parent.mkdir()
     file.write_text(block.text)
     tree = yaml.safe_load(block.text)
-    if "methods" in tree:
+    if "tune" in tree:
+        assert main(["tune", str(file), *TINY["tune"]]) == 0
+    elif "methods" in tree:
         assert main(["compare", str(file), *TINY["compare"]]) == 0
     elif "method" not in tree:
         Roster.model_validate(tree)
@@ -179,6 +181,7 @@ TINY = {
     "show": ["-q"],
     "report": ["-q"],
     "plan": ["-q"],
+    "tune": ["--dry-run", "-q"],
     "group": ["--clients", "10", "-q"],
     "methods": [],
     "data": [],

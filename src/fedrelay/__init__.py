@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedrelay.api import compare, export, load_data, methods, plan, resume, run
+    from fedrelay.api import compare, export, load_data, methods, plan, resume, run, tune
     from fedrelay.data.federation import Federation, federate
     from fedrelay.data.table_federation import federate_table
     from fedrelay.data.torch_dataset_federation import federate_datasets
@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     from fedrelay.runtime.versions import __version__
     from fedrelay.tasks.base import EvaluationSums, MetricInfo, Task
     from fedrelay.tasks.custom import CustomTask
+    from fedrelay.tuning.result import TuningResult
     from fedrelay.warmup.base import Warmup
 
 _HOMES = {
-    "api": ("compare", "export", "load_data", "methods", "plan", "resume", "run"),
+    "api": ("compare", "export", "load_data", "methods", "plan", "resume", "run", "tune"),
     "data.torch_dataset_federation": ("federate_datasets",),
     "data.federation": ("Federation", "federate"),
     "data.table_federation": ("federate_table",),
@@ -66,6 +67,7 @@ _HOMES = {
     "runtime.interrupt": ("Interrupted",),
     "runtime.result": ("Result",),
     "runtime.versions": ("__version__",),
+    "tuning.result": ("TuningResult",),
     "warmup.base": ("Warmup",),
 }
 """The module of each public name. Names are imported when first used: PyTorch takes seconds, `--help` should not."""
@@ -110,6 +112,7 @@ __all__ = [
     "Task",
     "Term",
     "TrainedHop",
+    "TuningResult",
     "Warmup",
     "__version__",
     "compare",
@@ -124,6 +127,7 @@ __all__ = [
     "resume",
     "run",
     "sample",
+    "tune",
 ]
 
 

@@ -23,6 +23,7 @@ from fedrelay.experiment.method_grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.report.progress import watching
+from fedrelay.report.tuning_progress import tuning_progress
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.callback import Callback, Callbacks, CombinedCallback, as_callback
 from fedrelay.runtime.comparison import ComparisonResult, run_comparison
@@ -30,6 +31,10 @@ from fedrelay.runtime.export import ExportedRun, Format, export_run
 from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_loop import resume_run, run_experiment
 from fedrelay.tasks.base import Task
+from fedrelay.tuning.result import TuningResult
+from fedrelay.tuning.run_tuning import run_tuning
+from fedrelay.tuning.settings import Objective, Tuning
+from fedrelay.tuning.trial_runs import OwnInputs
 from fedrelay.user_code import name_of
 
 _WITH_OWN_DATA = ("data.public", "data.validation")
@@ -199,6 +204,95 @@ def compare(
     return outcome
 
 
+def tune(
+    methods: Sequence[str | Options] | None = None,
+    *,
+    out: str | Path,
+    trials: int | None = None,
+    objective: Objective | None = None,
+    data: DataSource = "digits",
+    model: ModelSource | None = None,
+    task: TaskSource | None = None,
+    clients: int | None = None,
+    partition: Partition | None = None,
+    alpha: float | None = None,
+    rounds: int | None = None,
+    fraction: float | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    seeds: Sequence[int] | None = None,
+    engine: EngineName | Options | None = None,
+    workers: int | None = None,
+    plugins: Sequence[str] | None = None,
+    tune: Options | None = None,
+    progress: bool | None = None,
+    **settings: Unpack[KeywordSettings],
+) -> TuningResult:
+    """Tune methods with equal budgets, compare the best of each with fresh seeds, and recommend one.
+
+    Learning rates, and at most one setting of each method, are chosen on validation samples by successive halving;
+    the comparison is on test samples. The folder gets a page, `report.html`, that shows why.
+
+    Args:
+        methods: Methods, or mappings as in `compare`; by default six common ones.
+        out: Folder to keep everything in. Calling again with the same arguments continues an unfinished tuning.
+        trials: Configurations of each method that are tried.
+        objective: `"score"`: the best metric within the budget; `"rounds"`, `"updates"`, `"bytes"` or `"hours"`: the
+            cost until `target` is reached. The budget is `rounds`, `max_updates`, `max_bytes` or `max_hours`.
+        lr: The middle of the learning rates that are tried.
+        seeds: Fresh seeds of the comparison.
+        tune: Other settings of the section `tune`, such as `{"rungs": 2, "seeds": [1], "span": 4}`.
+        workers: How many runs go side by side; 0 uses all cores. With data, model or task of your own, runs go one
+            after another, each on all cores.
+
+    All other arguments are those of `run`.
+
+    Returns:
+        The choice for every method, the comparison, and the recommended method.
+
+    Raises:
+        SpecError: A setting is unknown or not valid.
+        RunFolderError: The folder holds something else.
+        DivergedError: No trial of any method came to its end.
+
+    Example:
+        >>> import tempfile
+        >>> import fedrelay as fr
+        >>> options = {"seeds": [1], "rungs": 2, "extensions": 0}
+        >>> result = fr.tune(["fedavg", "fedseq"], clients=10, rounds=4, trials=3, seeds=[2], workers=1, tune=options,
+        ...                  out=tempfile.mkdtemp())
+        >>> [len(method.choice.trials) for method in result.methods]
+        [3, 3]
+    """
+    named = _given(
+        clients=clients,
+        partition=partition,
+        alpha=alpha,
+        rounds=rounds,
+        fraction=fraction,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        seeds=seeds,
+        engine=engine,
+        workers=workers,
+        plugins=plugins,
+    )
+    plain, federation, module, own_task = _separate_own(named, settings, data, model, task)
+    _check([each for each in methods or () if isinstance(each, str)], plain)
+    chosen = {**(tune or {}), **_given(trials=trials, objective=objective)}
+    wanted = validate(Tuning, {**nested(plain), **_given(methods=methods), "tune": chosen})
+    with tuning_progress(_console(progress)) as on_progress:
+        result = run_tuning(wanted, Path(out), own=OwnInputs(federation, module, own_task), on_progress=on_progress)
+    from fedrelay.report.comparison_files import write_comparison_files  # matplotlib takes a second to import
+    from fedrelay.report.tuning_page import write_tuning_files
+
+    write_comparison_files(result.comparison, result.out / "comparison")
+    write_tuning_files(result)
+    return result
+
+
 def resume(
     run: str | Path,
     *,
@@ -356,11 +450,16 @@ def methods() -> dict[str, str]:
 @contextmanager
 def _watched(callbacks: Callbacks | None, progress: bool | None, titles: Sequence[str] = ()) -> Iterator[Callback]:
     """The caller's callbacks, and a progress bar on stderr where wanted."""
+    with watching(_console(progress), titles, lambda _: None) as shown:
+        yield CombinedCallback(shown, as_callback(callbacks))
+
+
+def _console(progress: bool | None) -> Console:
+    """Stderr; by default it is quiet unless someone is looking."""
     console = Console(stderr=True, quiet=progress is False)
     if progress is None and not (console.is_terminal or console.is_jupyter):
         console.quiet = True
-    with watching(console, titles, lambda _: None) as shown:
-        yield CombinedCallback(shown, as_callback(callbacks))
+    return console
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import typer
 from typer import Option
 from typer.main import get_command
 
-from fedrelay.cli import attack, bench, data, deploy, export, group, methods, plan, report, reproduce, run, show
+from fedrelay.cli import attack, bench, data, deploy, export, group, methods, plan, report, reproduce, run, show, tune
 from fedrelay.cli.interrupts import StoppedByUser, sigterm_as_interrupt
 from fedrelay.cli.output import only_json_on_stdout, print_error
 from fedrelay.cli.settings import examples
@@ -36,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 PANELS = {
-    "Experiments": (run, plan, group, attack),
+    "Experiments": (run, tune, plan, group, attack),
     "Results": (show, report, export, reproduce),
     "Catalogue": (methods, data, bench),
     "Real federation": (deploy,),

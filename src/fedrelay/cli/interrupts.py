@@ -12,7 +12,7 @@ from types import FrameType
 
 from fedrelay.errors import FedRelayError
 
-_RESUMABLE = ("run.json", "comparison.yaml")
+_RESUMABLE = ("run.json", "comparison.yaml", "tuning.yaml")
 """A folder with one of these files can be resumed."""
 
 

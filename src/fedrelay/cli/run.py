@@ -80,7 +80,7 @@ def run(
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
     experiment = validate(Experiment, method_settings(source, settings))
     name = "".join(experiment.method.split())  # there may be spaces around +
-    out = experiment.out or free_folder(f"{name}-{_data_name(experiment)}-seed{experiment.seed}")
+    out = experiment.out or free_folder(f"{name}-{data_name(experiment)}-seed{experiment.seed}")
     output = CommandOutput(quiet=quiet, json=json)
     with _watched(output, out, loggers) as callback:
         result = run_experiment(experiment.model_copy(update={"out": out}), callbacks=callback)
@@ -119,7 +119,7 @@ def compare_methods(
 ) -> None:
     """Run a comparison; `settings` win over `tree`. Without `out`, its folder is called `name`-DATA."""
     comparison = validate(Comparison, apply(tree, settings))
-    out = comparison.out or free_folder(f"{name}-{_data_name(comparison)}")
+    out = comparison.out or free_folder(f"{name}-{data_name(comparison)}")
     _compare(output, comparison.model_copy(update={"out": out}), out, loggers)
 
 
@@ -131,7 +131,7 @@ def compare_methods(
     )
 )
 def resume(
-    folder: Annotated[Path, Argument(metavar="RUN", help="the folder of a run or a comparison")],
+    folder: Annotated[Path, Argument(metavar="RUN", help="the folder of a run, a comparison or a tuning")],
     rounds: Annotated[
         int | None,
         Option("--rounds", help="go on to this number of rounds, also if the run is complete or was stopped"),
@@ -141,17 +141,27 @@ def resume(
     tensorboard: TensorBoard = False,
     mlflow: MLflow = False,
 ) -> None:
-    """Continue a run or a comparison from its folder.
+    """Continue a run, a comparison or a tuning from its folder.
 
     If it is complete, only the results are printed, unless --rounds asks for more rounds.
     """
     from fedrelay.runtime.comparison import SPEC, load_comparison
     from fedrelay.runtime.round_loop import resume_run
     from fedrelay.runtime.tracking import tracking_loggers
+    from fedrelay.tuning.run_tuning import SPEC as TUNING
+    from fedrelay.tuning.run_tuning import load_tuning
 
     import_from_current_folder()
     loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
     output = CommandOutput(quiet=quiet, json=json)
+    if (folder / TUNING).is_file():
+        from fedrelay.cli.tune import tune_methods
+
+        if rounds is not None or loggers:
+            example = f"{folder}/trials/METHOD/trial-01/seed-1"
+            raise SpecError(f"--rounds, --tensorboard, --mlflow: {folder} is a tuning; give a run, such as {example}")
+        tune_methods(output, load_tuning(folder), folder)
+        return
     if (folder / SPEC).is_file():
         if rounds is not None:
             raise SpecError(f"--rounds: {folder} is a comparison; give one of its runs, such as {folder}/METHOD/seed-1")
@@ -255,6 +265,6 @@ def with_seeds(settings: Assignments, seeds: str | None) -> Assignments:
     return [("seeds", chosen), *others] if chosen else others
 
 
-def _data_name(settings: CommonSettings) -> str:
+def data_name(settings: CommonSettings) -> str:
     """The data set in the name of a folder; the stem if it is a file."""
     return Path(settings.data.name).stem or "data"

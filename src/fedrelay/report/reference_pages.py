@@ -17,6 +17,7 @@ from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
 from fedrelay.experiment.method_grammar import parse_method
 from fedrelay.experiment.part_docs import documentation, meaning, options_of
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, FaultKind, FaultSettings, Section, shortcuts
+from fedrelay.tuning.settings import TuneSettings
 
 _METHODS = """\
 # Methods
@@ -131,6 +132,8 @@ def _sections() -> Iterator[str]:
     kinds = ", ".join(f"`{kind}`" for kind in get_args(FaultKind))
     rest = {name: field for name, field in FaultSettings.model_fields.items() if name != "what"}
     yield from _section("faults", lead, [f"| `faults.N.what` | required | {kinds} |", *_rows(rest, "faults.N.")])
+    lead = "How `fedrelay tune` tunes methods, the same for all of them ([tuning.md](tuning.md) says more)."
+    yield from _section("tune", lead, _rows(options_of(TuneSettings), "tune."))
     lead = "`method` and `seed` make one run, `methods` and `seeds` a comparison."
     fields = {**Experiment.model_fields, **Comparison.model_fields}
     own = {name: field for name, field in fields.items() if name not in (*SECTIONS, "clock", "faults")}

@@ -1,0 +1,115 @@
+"""Tables of a tuning for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedrelay.metrics.curves import mean_std
+from fedrelay.report.format import count, moment, plural, score, score_name, size, spread, whole
+from fedrelay.report.terminal.run_tables import facts_grid, plain_table
+from fedrelay.report.tuning_summary import (
+    COST_NAMES,
+    cost_in_words,
+    costs_of_comparison,
+    lead_in_words,
+    objective_in_words,
+    reason,
+    settings_in_words,
+    share_in_words,
+)
+from fedrelay.runtime.result import Row
+from fedrelay.tuning.planned_costs import PlannedCosts, total
+from fedrelay.tuning.result import TuningResult
+from fedrelay.tuning.settings import Tuning
+
+
+def tuning_heading(tuning: Tuning) -> RenderableType:
+    """Describe what is about to be tuned."""
+    tune = tuning.tune
+    names = ", ".join(entry.name for entry in tuning.methods)
+    rows = {
+        "budget": objective_in_words(tuning)
+        if tune.objective == "score"
+        else f"{COST_NAMES[tune.objective]} to {tuning.stop.target:g}, {objective_in_words(tuning)}",
+        "trials": f"{tune.trials} of each method, seeds {', '.join(map(str, tuning.tuning_seeds))}; "
+        f"the better half goes on at {plural(tune.rungs - 1, 'rung')}",
+        "judged on": f"validation samples, {share_in_words(tuning)}",
+        "compared on": f"test samples, fresh seeds {', '.join(map(str, tuning.seeds))}",
+    }
+    return Group(Text(f"Tuning {names} on {tuning.data.name}", style="bold"), facts_grid(rows))
+
+
+def planned_table(planned: Sequence[PlannedCosts]) -> RenderableType:
+    """What would be run, and what it would cost."""
+    table = plain_table("method", "what is tried", "runs", "updates", "traffic", "virtual time")
+    for column in table.columns[2:]:
+        column.justify, column.no_wrap = "right", True
+    for each in planned:
+        rates, own = each.method.space.rates, each.method.space.own
+        tried = f"lr {rates[0]:g} … {rates[-1]:g}"
+        tried += "" if own is None else f"\n{own.key} {', '.join(map(str, own.values))}"
+        known = _sums(total([each.tuning, each.comparison])) if each.full is not None else ("unknown", "", "")
+        table.add_row(each.method.name, tried, count(each.runs), *known)
+    cost = total([row for each in planned for row in (each.tuning, each.comparison)])
+    table.add_row(Text("all", style="bold"), "", count(sum(each.runs for each in planned)), *_sums(cost))
+    hints = ["Nothing was run. Trials beyond these learning rates (tune.extensions) are not counted."]
+    if any(each.full is None for each in planned):
+        hints.append("Unknown: groups depend on models that clients train first.")
+    return Group(table, Text(), *(Text(f"  {hint}", style="dim") for hint in hints))
+
+
+def _sums(cost: Row) -> tuple[str, str, str]:
+    return whole(cost["client_updates"]), size(cost["bytes"]), moment(cost["virtual_seconds"])
+
+
+def tuning_tables(result: TuningResult) -> RenderableType:
+    """The recommendation, the methods in order, and notes."""
+    task, objective, costs = result.task, result.tuning.tune.objective, costs_of_comparison(result)
+    goal = () if objective == "score" else (f"{COST_NAMES[objective]}\nto target",)
+    heads = (
+        "\nmethod",
+        f"test\n{score_name(task)}",
+        *goal,
+        "lead of\nthe best",
+        "\nupdates",
+        "\ntraffic",
+        "virtual\ntime",
+    )
+    table = plain_table(*heads, numeric=True)
+    for each in result.standings:
+        mean, std = mean_std(each.scores) if each.scores else (None, None)
+        level = spread({"mean": mean, "std": std}, len(each.scores), task.headline_info)
+        best = each == result.recommended
+        cost = costs[each.name]
+        table.add_row(
+            f"{each.name}{' (pooled data)' if each.pooled else ''}{'*' if each.failed else ''}",
+            Text(level, style="bold" if best else ""),
+            *(() if objective == "score" else (cost_in_words(objective, each.cost),)),
+            "" if best or each.pooled else lead_in_words(result, each),
+            whole(cost["client_updates"]),
+            size(cost["bytes"]),
+            moment(cost["virtual_seconds"]),
+        )
+    chosen = plain_table("method", "chosen settings", f"validation {task.label}")
+    for method in result.methods:
+        value = score(task.headline_info, method.choice.best.score.value)
+        chosen.add_row(method.name, "every trial failed" if method.failed else settings_in_words(method), value)
+    marks = ["* a seed failed"] if any(each.failed for each in result.standings) else []
+    notes = [Text(f"  {note}", style="dim") for note in (*marks, *result.extensions)]
+    notes += [Text(f"  {warning}", style="yellow") for warning in result.warnings]
+    return Group(
+        Text(f"  {reason(result)}", style="bold"), Text(), table, Text(), chosen, *([Text(), *notes] if notes else [])
+    )
+
+
+def tuning_advice(result: TuningResult) -> RenderableType:
+    """Where the files of a tuning are, and what to do next."""
+    out = result.out
+    rows = {"page": f"{out}/report.html", "all numbers": f"{out}/tuning.json", "best of each": f"{out}/best"}
+    if result.recommended is not None:
+        rows["next"] = f"fedrelay run {shlex.quote(str(out / 'recommended.yaml'))}"
+    return facts_grid(rows)

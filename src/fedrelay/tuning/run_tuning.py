@@ -1,0 +1,228 @@
+"""Tune all methods, then compare the best of each with fresh seeds.
+
+A tuning folder holds everything, and nothing else is remembered:
+
+    tuning.yaml           the settings
+    trials/METHOD/trial-NN/seed-N    run folders; those of trials that were stopped can be resumed, too
+    best/METHOD.yaml      the best settings of every method, for `fedrelay run`
+    recommended.yaml      the best settings of the recommended method
+    comparison/           the comparison with fresh seeds
+    study.journal         all trials as Optuna studies, if Optuna is installed
+
+Running it again reads the scores of trials from their folders, so it comes to the same choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from fedrelay.errors import DivergedError, RunFolderError, SpecError
+from fedrelay.experiment.comparison_runs import experiments
+from fedrelay.experiment.prepare import check_preparable, prepare_without_groups
+from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
+from fedrelay.files import make_folder, write_atomically
+from fedrelay.runtime.comparison import SPEC as COMPARISON_SPEC
+from fedrelay.runtime.comparison import run_comparison
+from fedrelay.tasks.task_facts import TaskFacts
+from fedrelay.tuning.optuna_study import write_studies
+from fedrelay.tuning.result import MethodTuning, TuningResult, spec_file
+from fedrelay.tuning.score import Metric, Rung, TrialScore, mean_score, rungs, score_of_run
+from fedrelay.tuning.settings import Tuning
+from fedrelay.tuning.successive_halving import Choice, Request, search
+from fedrelay.tuning.trial_runs import (
+    NO_OWN_INPUTS,
+    ComparedRun,
+    Execute,
+    OwnInputs,
+    Run,
+    TrialRun,
+    executing,
+    process_count,
+    with_one_core,
+)
+from fedrelay.tuning.tuned_methods import TunedMethod, TuningPlan, trial_folder
+
+SPEC = "tuning.yaml"
+OnProgress = Callable[[int, int, str], None]
+"""Is called with the runs that are done, the runs that are known so far, and the title of the last one."""
+
+
+def run_tuning(
+    tuning: Tuning, out: Path, *, own: OwnInputs = NO_OWN_INPUTS, on_progress: OnProgress | None = None
+) -> TuningResult:
+    """Tune and compare; what the folder holds already is not done again.
+
+    Args:
+        tuning: What to tune.
+        out: The folder of the tuning; new, or one that holds the same tuning.
+        own: Data, model and task of the user's own.
+        on_progress: Called after each run.
+
+    Raises:
+        SpecError: A setting is not valid.
+        RunFolderError: The folder holds something else.
+        DivergedError: No trial of any method came to its end.
+    """
+    plan = TuningPlan.of(tuning)
+    processes = process_count(tuning.engine, own)
+    if processes > 1:
+        plan = TuningPlan(tuning, with_one_core(plan.comparison), plan.methods)
+    task = _open_folder(out, plan, own)
+    ladder = rungs(tuning.tune.rungs, tuning.rounds, tuning.stop)
+    counter = _Counter(on_progress)
+    with executing(processes, own, counter.ended) as execute:
+        choices = _choose(plan, task, ladder, out, execute, counter)
+        methods = tuple(_method_tuning(plan, method, choices[method.name]) for method in plan.methods)
+        chosen = [each for each in methods if not each.failed]
+        if not chosen:
+            problem = methods[0].choice.best.score.problem
+            raise DivergedError(f"no trial of any method came to its end ({problem}); try a lower --lr")
+        write_studies(out / "study.journal", methods, ladder, task)
+        make_folder(out / "best")
+        for each in chosen:
+            _write_spec(spec_file(out, each), each.experiment)
+        final = _final_comparison(plan, chosen, out / "comparison")
+        counter.expect(runs := _compared_runs(final, out / "comparison"))
+        execute(runs)
+    outcome = run_comparison(final, federation=own.federation, module=own.module, task=own.task)
+    result = TuningResult(tuning, task, ladder, methods, outcome, out)
+    if result.recommended is not None:
+        _write_spec(out / "recommended.yaml", result[result.recommended.name].experiment)
+    return result
+
+
+class _Counter:
+    """Counts the runs of a tuning; how many there will be is only known wave by wave."""
+
+    def __init__(self, report: OnProgress | None) -> None:
+        self.report, self.done, self.known = report, 0, 0
+
+    def expect(self, runs: Sequence[Run]) -> None:
+        self.known += len(runs)
+
+    def ended(self, run: Run) -> None:
+        self.done += 1
+        if self.report is not None:
+            self.report(self.done, self.known, run.title)
+
+
+def load_tuning(folder: Path) -> Tuning:
+    """Read the settings of a tuning folder."""
+    try:
+        return validate(Tuning, load_file(folder / SPEC))
+    except SpecError as error:
+        raise RunFolderError(f"{folder}: {SPEC} is damaged: {error}") from None
+
+
+def _open_folder(out: Path, plan: TuningPlan, own: OwnInputs) -> TaskFacts:
+    """Open a new folder, or one that holds the same tuning; errors show before anything is written."""
+    tuning = plan.tuning.model_copy(update={"out": None})
+    occupied = out.is_dir() and any(out.iterdir())
+    if occupied and (not (out / SPEC).is_file() or load_tuning(out) != tuning):
+        raise RunFolderError(
+            f"{out}: is not empty and holds something else; 'fedrelay resume {out}' continues a tuning, "
+            "a new one needs another --out"
+        )
+    inputs = {"federation": own.federation, "module": own.module, "task": own.task}
+    first = [plan.experiments(method, method.space.points()[:1])[0] for method in plan.methods]
+    for experiment in () if occupied else first:
+        check_preparable(experiment, **inputs)  # type: ignore[arg-type]
+    task = prepare_without_groups(first[0], **inputs).task_facts  # type: ignore[arg-type]
+    if not occupied:
+        make_folder(out)
+        spec = tuning.model_dump(mode="json", exclude={"out"})
+        write_atomically(out / SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+    return task
+
+
+def _choose(
+    plan: TuningPlan, task: TaskFacts, ladder: Sequence[Rung], out: Path, execute: Execute, counter: _Counter
+) -> Mapping[str, Choice]:
+    """The choice for every method. All methods go from rung to rung together, which keeps all cores busy."""
+    metric = Metric(f"validation_{task.headline}", task.headline_info.higher_is_better)
+    tune, choices = plan.tuning.tune, dict[str, Choice]()
+    searches = [
+        (method, search(method.space, tune.rungs, tune.extensions, higher_is_better=metric.higher_is_better))
+        for method in plan.methods
+    ]
+    wanted = [(method, each, next(each)) for method, each in searches]
+    while wanted:
+        runs = [_runs(plan, method, requests, ladder, out) for method, _, requests in wanted]
+        wave = [run for trials in runs for seeds in trials for run in seeds]
+        counter.expect(wave)
+        execute(wave)
+        before, wanted = wanted, []
+        for (method, each, _), trials in zip(before, runs, strict=True):
+            scores = [_score(seeds, metric, plan.tuning) for seeds in trials]
+            try:
+                wanted.append((method, each, each.send(scores)))
+            except StopIteration as end:
+                choices[method.name] = end.value
+    return choices
+
+
+def _runs(
+    plan: TuningPlan, method: TunedMethod, requests: Sequence[Request], ladder: Sequence[Rung], out: Path
+) -> list[list[TrialRun]]:
+    """The runs of every request, one for each seed."""
+    found = plan.experiments(method, [request.trial.point for request in requests])
+    return [
+        [_trial_run(method, request, experiment, ladder, out, seed) for seed in plan.tuning.tuning_seeds]
+        for request, experiment in zip(requests, found, strict=True)
+    ]
+
+
+def _trial_run(
+    method: TunedMethod, request: Request, experiment: Experiment, ladder: Sequence[Rung], out: Path, seed: int
+) -> TrialRun:
+    number = request.trial.number
+    folder = trial_folder(out, method, number, seed)
+    title = f"{method.name}, trial {number}, rung {request.rung + 1}, seed {seed}"
+    return TrialRun(title, experiment.model_copy(update={"seed": seed, "out": folder}), ladder[request.rung])
+
+
+def _score(seeds: Sequence[TrialRun], metric: Metric, tuning: Tuning) -> TrialScore:
+    """The score of a trial from the folders of its runs."""
+    scores = []
+    for run in seeds:
+        rows, problem = run.rows()
+        found = score_of_run(rows, metric, tuning.tune.objective, tuning.stop.target)
+        scores.append(TrialScore(None, problem=problem) if problem else found)
+    return mean_score(scores)
+
+
+def _method_tuning(plan: TuningPlan, method: TunedMethod, choice: Choice) -> MethodTuning:
+    """The method with the settings that were chosen, as a user would write them: with the engine that was asked for."""
+    [experiment] = plan.experiments(method, [choice.best.point])
+    seed, engine = Experiment.model_fields["seed"].default, plan.tuning.engine
+    return MethodTuning(method, choice, experiment.model_copy(update={"seed": seed, "engine": engine}))
+
+
+def _final_comparison(plan: TuningPlan, chosen: Sequence[MethodTuning], out: Path) -> Comparison:
+    """The tuned methods with fresh seeds."""
+    entries = tuple(each.method.at(each.choice.best.point) for each in chosen)
+    final = plan.comparison.model_copy(update={"methods": entries, "seeds": plan.tuning.seeds})
+    return final.model_copy(update={"out": out})
+
+
+def _compared_runs(final: Comparison, out: Path) -> list[Run]:
+    """The runs of the comparison, whose folder is opened as `run_comparison` does it."""
+    if not (out / COMPARISON_SPEC).is_file():
+        make_folder(out)
+        spec = final.model_dump(mode="json", exclude={"out"})
+        write_atomically(out / COMPARISON_SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+    return [
+        ComparedRun(f"{entry.name}, seed {experiment.seed}", entry, experiment, out)
+        for entry, experiment in experiments(final)
+    ]
+
+
+def _write_spec(path: Path, experiment: Experiment) -> None:
+    """Write an experiment as a file for `fedrelay run`, without settings that have their default."""
+    tree = experiment.model_dump(mode="json", exclude_defaults=True, exclude={"out"})
+    ordered = {"method": experiment.method, **tree}
+    text = f"# fedrelay run {path}\n{yaml.safe_dump(ordered, sort_keys=False)}"
+    write_atomically(path, text.encode())

@@ -1,0 +1,111 @@
+"""What a trial is judged by: rows of metrics of its runs, up to a rung."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fedrelay.experiment.spec import StopSettings
+from fedrelay.runtime.result import Row
+from fedrelay.tuning.settings import Objective
+
+COSTS: Mapping[Objective, tuple[str, float]] = {
+    "rounds": ("round", 1),
+    "updates": ("client_updates", 1),
+    "bytes": ("bytes", 1),
+    "hours": ("virtual_seconds", 3600),
+}
+"""Objectives that are costs → their name in a row, and how much of it is one."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A share of the budget: of the rounds, and of every limit in `stop`.
+
+    A trial at a rung is the run of full length up to there, not a shorter run: schedules and groups that grow depend
+    on the last round.
+    """
+
+    share: float
+    rounds: int
+    stop: StopSettings
+
+    def reached(self, row: Row) -> bool:
+        """Whether a row of metrics is at the rung or beyond it."""
+        limits = (
+            (row["round"], self.rounds),
+            (row["bytes"], self.stop.max_bytes),
+            (row["client_updates"], self.stop.max_updates),
+            (row["virtual_seconds"] / 3600, self.stop.max_hours),
+        )
+        return any(most is not None and spent >= self.share * most for spent, most in limits)
+
+    def rows(self, history: Sequence[Row]) -> list[Row]:
+        """The rows of a run up to the rung, also if the run is further."""
+        end = next((place for place, row in enumerate(history) if self.reached(row)), len(history))
+        return list(history[: end + 1])
+
+
+def rungs(count: int, rounds: int, stop: StopSettings) -> tuple[Rung, ...]:
+    """Rungs at 1, 1/2, 1/4, … of the budget, the lowest first."""
+    return tuple(Rung(0.5**place, rounds, stop) for place in reversed(range(count)))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The metric on validation samples."""
+
+    name: str
+    higher_is_better: bool = True
+
+    def is_reached(self, target: float, value: float) -> bool:
+        return value >= target if self.higher_is_better else value <= target
+
+
+@dataclass(frozen=True)
+class TrialScore:
+    """How good a trial is at a rung, as means over the seeds."""
+
+    value: float | None
+    """The best value of the metric so far; None if a run failed."""
+
+    mean: float = 0.0
+    """The mean of the metric over all evaluations: of two trials with the same value, the one that learned faster."""
+
+    cost: float | None = None
+    """The cost until the target was reached; None if a run has not reached it, or there is none."""
+
+    problem: str = ""
+    """Why a run failed."""
+
+    def rank(self, higher_is_better: bool) -> tuple[bool, bool, float, float, float]:
+        """A key for sorting, the best first: reached the target, cheaper, better metric, faster."""
+        sign = -1.0 if higher_is_better else 1.0
+        value, cost = (0.0 if each is None else each for each in (self.value, self.cost))
+        return self.value is None, self.cost is None, cost, sign * value, sign * self.mean
+
+
+def score_of_run(rows: Sequence[Row], metric: Metric, objective: Objective, target: float | None) -> TrialScore:
+    """The score of one run from its rows."""
+    values = [(row, row[metric.name]) for row in rows if row.get(metric.name) is not None]
+    if not values:
+        return TrialScore(None, problem="no evaluation on validation samples")
+    found = [value for _, value in values]
+    best = max(found) if metric.higher_is_better else min(found)
+    cost = None
+    if objective != "score" and target is not None:
+        name, unit = COSTS[objective]
+        reached = (row for row, value in values if metric.is_reached(target, value))
+        cost = next((row[name] / unit for row in reached), None)
+    return TrialScore(best, fmean(found), cost)
+
+
+def mean_score(scores: Sequence[TrialScore]) -> TrialScore:
+    """The mean over seeds; a trial with a failed run has failed, and one that missed the target once has missed it."""
+    if problem := next((score.problem for score in scores if score.value is None), ""):
+        return TrialScore(None, problem=problem)
+    values = [score.value for score in scores if score.value is not None]
+    costs = [score.cost for score in scores if score.cost is not None]
+    reached = fmean(costs) if len(costs) == len(scores) else None
+    return TrialScore(fmean(values), fmean(score.mean for score in scores), reached)
