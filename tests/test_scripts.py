@@ -48,15 +48,6 @@ def test_an_example_that_lacks_packages_fails(monkeypatch):
         main()
 
 
-def test_the_benchmark_of_tasks_names_the_engines_that_ran(monkeypatch):
-    script = runpy.run_path(str(ROOT / "benchmarks" / "tasks.py"), run_name="tasks")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    without_ray = script["verdict"]([], script["engines"](ray=True))
-    assert without_ray == "the same weights (compared: local, 1 worker; local, 2 workers)"
-    found = script["verdict"](["fedavg on volumes"], ["local, 1 worker", "ray"])
-    assert found == "other weights on some engine for fedavg on volumes (compared: local, 1 worker; ray)"
-
-
 def test_long_files_exist():
     assert [name for name in LONG_FILES if not (ROOT / "tests" / name).is_file()] == []
 

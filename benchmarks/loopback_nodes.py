@@ -1,0 +1,119 @@
+"""A real federation on this machine, for benchmarks: a SuperLink and a process for each node, on the loopback address.
+
+Every process is ended by its own id. If the benchmark is killed, the SuperLink ends with it, and nodes a minute later.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrelay.cli import main as fedrelay
+
+PATIENCE = 300.0
+"""Seconds until a node is ready, on a busy machine."""
+
+BENCHMARKS = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class LoopbackNodes:
+    """A running federation."""
+
+    engine: Mapping[str, Any]
+    """The settings of the engine that finds it."""
+
+    processes: Mapping[str, int]
+    """Node → the id of its process."""
+
+
+@contextmanager
+def loopback_nodes(
+    folder: Path, clients: Mapping[str, Path], options: Sequence[str], test: str | Path
+) -> Iterator[LoopbackNodes]:
+    """Start a SuperLink and a node for each client, and end them.
+
+    Args:
+        folder: Where keys, certificates and logs are written.
+        clients: Name of a node → the folder in which it runs.
+        options: Options of `fedrelay node`. A function `MODULE:FUNCTION` may be in a script of this folder.
+        test: The test samples at the server.
+    """
+    from fedrelay.engines.flower.superlink import SuperLink
+
+    server = folder.resolve() / "server"
+    _command("certificates", server)
+    for name in clients:
+        key = _key(server, name)
+        _command("key", key)
+        shutil.copy(f"{key}.pub", server / "nodes" / f"{name}.pub")
+    with ExitStack() as stack:
+        link = stack.enter_context(SuperLink(server, "127.0.0.1", _free_port()))
+        link.register()
+        nodes = {
+            name: stack.enter_context(_node(name, place, server, link.address, options))
+            for name, place in clients.items()
+        }
+        for name, process in nodes.items():
+            _await_ready(name, process, server)
+        engine = {"name": "flower", "superlink": link.address, "folder": server, "test": test, "wait": PATIENCE}
+        yield LoopbackNodes(engine, {name: process.pid for name, process in nodes.items()})
+
+
+def _command(*words: object) -> None:
+    if fedrelay([*map(str, words), "-q"]):
+        raise SystemExit(f"fedrelay {' '.join(map(str, words))} failed")
+
+
+def _key(server: Path, name: str) -> Path:
+    return server.parent / f"{name}.key"
+
+
+def _log(server: Path, name: str) -> Path:
+    return server.parent / f"{name}.log"
+
+
+@contextmanager
+def _node(
+    name: str, place: Path, server: Path, address: str, options: Sequence[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A node's process, which computes with one thread, as workers of the other engines do."""
+    trust = ("--key", str(_key(server, name)), "--ca", str(server / "ca.pem"), "--superlink", address)
+    command = [sys.executable, "-m", "fedrelay", "node", *options, *trust, "--patience", "60"]
+    searched = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+    with _log(server, name).open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=place, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": searched}
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await_ready(name: str, process: subprocess.Popen[bytes], server: Path) -> None:
+    log, began = _log(server, name), time.monotonic()
+    while "ready" not in log.read_text():
+        if process.poll() is not None or time.monotonic() - began > PATIENCE:
+            raise SystemExit(f"node {name} did not start: {log.read_text()}")
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
