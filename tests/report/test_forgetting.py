@@ -70,5 +70,6 @@ def test_a_damaged_line_is_one_message(tmp_path, damage):
     fr.run("fedcyclic", data="digits", clients=4, rounds=1, workers=1, out=run, **{"eval.forgetting": 1})
     assert last_forgetting(RunFolderReader.open(run)) is not None
     (run / "forgetting.jsonl").write_text(damage + "\n")
+    (run / "checksums.jsonl").unlink()
     with pytest.raises(RunFolderError, match=r"forgetting\.jsonl: is damaged"):
         last_forgetting(RunFolderReader.open(run))

@@ -14,6 +14,7 @@ import yaml
 from safetensors.torch import load_file
 
 import fedrelay as fr
+from fedrelay.cli import main
 from fedrelay.experiment.spec import experiment
 from fedrelay.runtime.run_folder import RunFolder, RunState, write_atomically
 
@@ -69,6 +70,7 @@ def test_a_complete_run_folder(run, small):
         "ledger.jsonl",
         "timings.jsonl",
         "checkpoint.json",
+        "checksums.jsonl",
         "round-3.safetensors",
         "model.safetensors",
         "result.json",
@@ -209,6 +211,21 @@ def lose_a_round(folder: Path) -> None:
     (folder / "ledger.jsonl").write_text(lines[1])
 
 
+def lose_the_last_round(folder: Path) -> None:
+    lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (folder / "ledger.jsonl").write_text(lines[0])
+
+
+def change_a_digit(name: str, key: str):
+    def apply(folder: Path) -> None:
+        *others, last = (folder / name).read_text().splitlines()
+        row = json.loads(last)
+        changed = json.dumps({**row, key: row[key] + 1})
+        (folder / name).write_text("\n".join([*others, changed]) + "\n")
+
+    return apply
+
+
 def other_model(folder: Path) -> None:
     spec = yaml.safe_load((folder / "spec.yaml").read_text())
     spec["model"]["hidden"] = [7]
@@ -250,9 +267,22 @@ def other_data(folder: Path) -> None:
         (resealed("plan.json", b'{"clients": 20, "groups": [[0, 999]]}'), r"plan\.json: is damaged"),
         (resealed("plan.json", b'{"clients": 20, "groups": [[0, 1], [1]]}'), r"plan\.json: is damaged"),
         (damage("metrics.jsonl", None), r"metrics\.jsonl lacks rounds"),
-        (damage("metrics.jsonl", b'{"round": 1, "accuracy": 0.5}\n'), r"metrics\.jsonl lacks rounds"),
+        (
+            damage("metrics.jsonl", b'{"round": 1, "accuracy": 0.5}\n'),
+            r"metrics\.jsonl, line 1 \(round 1\): was changed",
+        ),
         (damage("run.json", b"[" * 100_000), r"run\.json: is damaged"),
-        (lose_a_round, r"ledger\.jsonl has 1 of 2 rounds"),
+        (lose_a_round, r"ledger\.jsonl, line 1 \(round 2\): was changed since it was written, or a line before it is"),
+        (lose_the_last_round, r"ledger\.jsonl has 1 of 2 rounds"),
+        (
+            change_a_digit("ledger.jsonl", "bytes"),
+            r"ledger\.jsonl, line 2 \(round 2\): was changed since it was written",
+        ),
+        (change_a_digit("metrics.jsonl", "accuracy"), r"metrics\.jsonl, line 2 \(round 2\): was changed since it was"),
+        (change_a_digit("timings.jsonl", "seconds"), r"timings\.jsonl, line 2 \(round 2\): was changed since it was"),
+        (damage("checksums.jsonl", b"not json\n"), r"checksums\.jsonl: is damaged .*; delete it to go on without"),
+        (damage("checksums.jsonl", b"[1]\n"), r"checksums\.jsonl: is damaged .*; delete it to go on without"),
+        (damage("checksums.jsonl", b'{"round": 1, "ledger": 7}\n'), r"checksums\.jsonl: is damaged .*; delete it"),
         (other_model, r"does not fit the model of spec\.yaml"),
         (other_data, r"the data are not those the run was started with"),
     ],
@@ -264,6 +294,38 @@ def test_damaged_folders_are_refused_and_left_untouched(tmp_path, small, harm, m
     with pytest.raises(fr.RunFolderError, match=message):
         fr.resume(folder)
     assert snapshot(folder) == before
+
+
+def test_a_changed_digit_of_a_complete_run_is_named_by_all_readers(run, capsys):
+    change_a_digit("metrics.jsonl", "accuracy")(run)
+    message = f"{run / 'metrics.jsonl'}, line 3 (round 3): was changed since it was written"
+    for words in (["resume", str(run)], ["show", str(run)], ["report", str(run)]):
+        assert main(words) != 0
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_of_earlier_versions_get_checksums_when_they_are_resumed(tmp_path, small, run, caplog):
+    """Nothing of them can be verified, and resume says so."""
+    folder = begun(tmp_path, small)
+    checksums = (folder / "checksums.jsonl").read_bytes()
+    (folder / "checksums.jsonl").unlink()
+    assert fr.resume(folder).weights_sha256 == fr.resume(run).weights_sha256
+    assert f"{folder}: its records cannot be verified, because there is no checksums.jsonl: an earlier" in caplog.text
+    assert (folder / "checksums.jsonl").read_bytes().startswith(checksums)
+    change_a_digit("ledger.jsonl", "bytes")(folder)
+    with pytest.raises(fr.RunFolderError, match=r"ledger\.jsonl, line 3 \(round 3\): was changed"):
+        fr.resume(folder)
+
+
+def test_checksums_are_the_same_however_often_a_run_was_saved_and_resumed(tmp_path, small, run):
+    folder = begun(tmp_path, small)
+    fr.resume(folder)
+    wanted, found = (
+        [json.loads(line) for line in (each / "checksums.jsonl").read_text().splitlines()] for each in (run, folder)
+    )
+    assert [row["round"] for row in wanted] == [1, 2, 3]
+    for one, other in zip(wanted, found, strict=True):
+        assert {**one, "timings": 0} == {**other, "timings": 0}
 
 
 def test_a_pointer_cannot_lead_out_of_the_folder(tmp_path, small):

@@ -13,6 +13,7 @@
     forgetting.jsonl      one line for each followed route: the score on each client's samples after each hop
     events.jsonl          one line for each fault event; −1 stands for the server or the round as a whole
     timings.jsonl         one line for each round: real seconds, the only thing that differs between equal runs
+    checksums.jsonl       one line for each round: the checksums of its lines in all files above, up to the checkpoint
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
     best-N.safetensors    the best model on validation samples so far, of round N
@@ -67,6 +68,9 @@ STREAMS: dict[str, tuple[str, ...]] = {
     "events": ("round", "route", "hop", "client", "what", "done"),
 }
 """The streams of a run, and the keys that each of their lines must have."""
+
+CHECKSUMS = "checksums.jsonl"
+"""The checksums of lines, apart from them: equal runs have equal lines."""
 
 PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
 _WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
@@ -253,8 +257,8 @@ class RunFolderReader:
         """All complete lines of a stream."""
         path = self.path / f"{stream}.jsonl"
         try:
-            text = read_regular_file(path).decode() if path.exists() else ""
-            rows = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            lines = _complete_lines(path)
+            rows = [json.loads(line) for line in lines]
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         kinds = {} if stream == "metrics" else _VALUES  # callbacks choose the names of metrics
@@ -269,7 +273,23 @@ class RunFolderReader:
             odd = [name for name, value in numbers.items() if not kinds.get(name, _is_number_or_none)(value)]
             if odd:
                 raise RunFolderError(f"{path}: is damaged (a line with an impossible {odd[0]})")
+        for number, (line, row, expected) in enumerate(zip(lines, rows, self._checksums(stream), strict=False), 1):
+            if _line_checksum(line) != expected:
+                raise RunFolderError(
+                    f"{path}, line {number} (round {row['round']}): was changed since it was written, or a line before "
+                    f"it is missing; its checksum in {CHECKSUMS} differs. Restore the file from a copy, or delete "
+                    f"{CHECKSUMS} to go on with what is there"
+                )
         return rows
+
+    def _checksums(self, stream: str) -> list[str]:
+        """The checksums of the lines of a stream, up to a checkpoint; none in folders of earlier versions."""
+        path = self.path / CHECKSUMS
+        try:
+            rows = [json.loads(line) for line in _complete_lines(path)]
+            return [str(checksum) for row in rows for checksum in row.get(stream, ())]
+        except (AttributeError, OSError, RecursionError, TypeError, ValueError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error}); delete it to go on without checksums") from None
 
     @property
     def under_way(self) -> bool:
@@ -305,6 +325,9 @@ class RunFolder(RunFolderReader):
         self._lock = _lock(path)
         _OPEN.add(self._place)
         self._streams: dict[str, int] = {}
+        self._unsaved_checksums: dict[int, dict[str, list[str]]] = {}
+        """Round → stream → checksums of the lines since the last checkpoint."""
+
         self._best: dict[str, Any] | None = None
         """What `checkpoint.json` says about the best model that is on disk."""
 
@@ -382,21 +405,30 @@ class RunFolder(RunFolderReader):
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Append a line with one write, so that it is never written in part."""
-        path = self.path / f"{stream}.jsonl"
         line = _json(row)
+        self._append(f"{stream}.jsonl", line)
+        _note_checksum(self._unsaved_checksums, stream, row, line)
+
+    def _append(self, name: str, content: bytes) -> None:
+        path = self.path / name
         try:
-            if stream not in self._streams:
-                self._streams[stream] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-            written = os.write(self._streams[stream], line)
+            if name not in self._streams:
+                self._streams[name] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            written = os.write(self._streams[name], content)
+            if written < len(content):
+                os.ftruncate(self._streams[name], os.fstat(self._streams[name]).st_size - written)
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
-        if written < len(line):
+        if written < len(content):
             raise RunFolderError(f"{path}: cannot be written (the disk is full)")
 
     def save(self, state: RunState, client_files: Sequence[str] = ()) -> None:
         """Write a checkpoint: tensors first, then the pointer to them; then old tensors are deleted."""
         name = f"round-{state.round}.safetensors"
         content = tensors_to_bytes(_tensors(state))
+        if self._unsaved_checksums:
+            self._append(CHECKSUMS, _checksum_lines(self._unsaved_checksums))
+            self._unsaved_checksums = {}
         for stream in self._streams.values():
             os.fsync(stream)
         write_atomically(self.path / name, content)
@@ -467,7 +499,7 @@ class RunFolder(RunFolderReader):
         if not pointer_path.is_file():
             if any(row["round"] for row in self.lines("ledger")):
                 raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
-            write_atomically(self.path / "ledger.jsonl", b"".join(_json(row) for row in setup))
+            self._rewrite({"ledger": setup})
             return None
         pointer = _read_json(pointer_path)
         try:
@@ -488,13 +520,29 @@ class RunFolder(RunFolderReader):
         valid["metrics"] = [row for row in valid["metrics"] if row["round"] in due]
         if [row["round"] for row in valid["metrics"]] != list(due):
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
-        for stream, rows in valid.items():
-            if rows or (self.path / f"{stream}.jsonl").exists():
-                write_atomically(self.path / f"{stream}.jsonl", b"".join(_json(row) for row in rows))
+        if not (self.path / CHECKSUMS).exists():
+            log.warning(
+                "%s: its records cannot be verified, because there is no %s: an earlier version wrote the run, or the "
+                "file was deleted; from now on there is one",
+                self.path,
+                CHECKSUMS,
+            )
+        self._rewrite(valid)
         for leftover in self.path.iterdir():
             if _is_temporary(leftover.name):
                 leftover.unlink()
         return state
+
+    def _rewrite(self, records: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Write streams again, and the checksums of their lines."""
+        checksums: dict[int, dict[str, list[str]]] = {}
+        for stream, rows in records.items():
+            lines = [_json(row) for row in rows]
+            if rows or (self.path / f"{stream}.jsonl").exists():
+                write_atomically(self.path / f"{stream}.jsonl", b"".join(lines))
+            for row, line in zip(rows, lines, strict=True):
+                _note_checksum(checksums, stream, row, line)
+        write_atomically(self.path / CHECKSUMS, _checksum_lines(checksums))
 
     def extend(self, experiment: Experiment, state: RunState) -> None:
         """Change the number of rounds to that of `experiment`, and note what the run had come to before.
@@ -556,6 +604,31 @@ def _holds(path: Path, model: Mapping[str, Tensor]) -> bool:
         return False
     return found.keys() == model.keys() and all(
         found[name].dtype == tensor.dtype and torch.equal(found[name], tensor.cpu()) for name, tensor in model.items()
+    )
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    """The lines of a file, without a last one that is not complete; none if there is no file."""
+    content = read_regular_file(path) if path.exists() else b""
+    return [line + b"\n" for line in content.split(b"\n")[:-1]]
+
+
+def _line_checksum(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()[:16]
+
+
+def _note_checksum(
+    checksums: dict[int, dict[str, list[str]]], stream: str, row: Mapping[str, Any], line: bytes
+) -> None:
+    checksums.setdefault(int(row["round"]), {}).setdefault(stream, []).append(_line_checksum(line))
+
+
+def _checksum_lines(checksums: Mapping[int, Mapping[str, Sequence[str]]]) -> bytes:
+    """One line for each round, always in the same order."""
+    rounds = ((round, checksums[round]) for round in sorted(checksums))
+    return b"".join(
+        _json({"round": round, **{stream: found[stream] for stream in STREAMS if stream in found}})
+        for round, found in rounds
     )
 
 
