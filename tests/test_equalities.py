@@ -117,8 +117,18 @@ def test_the_same_to_rounding(weights_of, claim):
     torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
 
 
-def test_the_first_round_of_scaffold_is_fedavg(weights_of):
-    torch.testing.assert_close(weights_of("scaffold", rounds=1), weights_of("fedavg", rounds=1), rtol=0, atol=0)
+@pytest.mark.parametrize(
+    ("method", "rounds", "settings"),
+    [
+        ("fedavg", 1, {}),
+        ("spfl", 1, {}),
+        ("fedseq", 1, {**THREES, "route.loops": 2}),
+        ("fedseqinter", 3, {**THREES, "fraction": 1.0, "route.period": 3}),
+    ],
+)
+def test_until_the_first_merge_scaffold_corrects_nothing(weights_of, method, rounds, settings):
+    corrected, plain = (weights_of(name, rounds=rounds, **settings) for name in (f"{method}+scaffold", method))
+    torch.testing.assert_close(corrected, plain, rtol=0, atol=0)
 
 
 def test_one_group_of_everybody_is_a_ring(alike):

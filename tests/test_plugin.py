@@ -284,6 +284,11 @@ def with_tensors(*tensors):
         ({"terms": {"t": Swapped}}, "Swapped.add_gradient must take (self, gradient, theta, context)"),
         (with_tensors("visits"), "Own.tensors must hold ClientState, ServerState or Payload, got 'visits'"),
         (with_tensors(fr.ClientState("a"), fr.ClientState("a")), "Own.tensors: duplicate name 'a'"),
+        (
+            with_tensors(fr.ClientState("a", until_merge=True, added_at_merge_to="b"), fr.ServerState("b")),
+            "'a' is added at a merge to 'b', so it needs until_merge=True, and 'b' must be a ClientState",
+        ),
+        (with_tensors(fr.ClientState("a", added_at_merge_to="b"), fr.ClientState("b")), "'a' is added at a merge to"),
         (with_tensors(fr.ServerState("merge/x")), "Own.tensors: names must be letters, digits, - and _, got 'merge/x'"),
         ({"terms": {"t": type("One", (fr.Term,), {"tensors": 3})}}, "One.tensors must be a tuple, got 3"),
         ({"terms": {"a.b": Lacking}}, "the name of a term must be letters, digits, - and _, got 'a.b'"),

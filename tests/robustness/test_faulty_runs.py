@@ -14,6 +14,8 @@ from fedrelay.errors import DivergedError, NoUpdateAcceptedError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.local.client_state import ClientStateStore
+from fedrelay.local.state_until_merge import state_after_merges
+from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.runtime.run_folder import RunFolder, RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
@@ -35,16 +37,19 @@ def kept_of(path):
     client_states.restore(folder.client_files)
     state = folder.restore(lambda round: True)
     folder.close()
-    return state.server, [client_states.get(client) for client in range(12)]
+    until_merge = [tensor for tensor in ControlVariates.tensors if getattr(tensor, "until_merge", False)]
+    stored = (client_states.get(client) for client in range(12))
+    return state.server, [state_after_merges(each, until_merge, state.merges) for each in stored]
 
 
 STORM = [{"what": "dropout", "rate": 0.3}, {"what": "nan", "rate": 0.2}]
 REPEATING = {"guard": {"on_divergence": "skip"}, "recovery": {"min_arrivals": 4, "repeats": 20}}
 
 
-@pytest.mark.parametrize("method", ["scaffold", "fedseq+scaffold", "spfl+scaffold"])
+@pytest.mark.parametrize("method", ["scaffold", "fedseq+scaffold", "spfl+scaffold", "fedseqinter+scaffold"])
 def test_whatever_goes_wrong_the_servers_correction_is_the_mean_of_the_clients(method, tmp_path):
-    more = {"grouping.max_clients": 3} if "fedseq" in method else {}
+    more = {"grouping.max_clients": 3, "route.loops": 2} if "fedseq" in method else {}
+    more |= {"route.period": 2} if "inter" in method else {}
     small(method, *STORM, out=tmp_path / "run", **REPEATING, **more)
     server, clients = kept_of(tmp_path / "run")
     mean = sum(kept.get("control", torch.zeros(1)) for kept in clients) / 12

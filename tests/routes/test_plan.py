@@ -38,6 +38,14 @@ def test_a_client_that_is_asked_again_at_the_end_comes_after_those_before_it():
     assert RoundPlan(1, (Route((1, 0), order=(4, 2)), Route((0,), order=(3,)))).steps == ((0, 1), (0,))
 
 
+def test_a_client_that_trains_one_model_after_another_starts_with_the_lowest_route():
+    meeting = RoundPlan(1, (Route((0, 1, 2)), Route((0, 3)), Route((0, 1))))
+    assert meeting.steps == ((0, 1, 2), (0, 1), (0, 1))
+    assert meeting.steps_one_by_one == ((0, 1, 2), (1, 2), (2, 3))
+    rotations = RoundPlan(1, tuple(Route(clients) for clients in ((0, 1, 2), (1, 2, 0), (2, 0, 1))))
+    assert rotations.steps_one_by_one == rotations.steps
+
+
 def test_some_hops_of_a_route_keep_their_order():
     assert Route((5, 6, 7), 2, (0, 1, 3)).only([0, 2]) == Route((5, 7), 2, (0, 3))
     assert Route((5, 6, 7), 2).only([1]) == Route((6,), 2)

@@ -44,6 +44,9 @@ class RoundInputs:
     legs_for_free_models: LegsForFreeModels | None = None
     """Decides which model goes where, where real arrivals decide."""
 
+    merges: int = 0
+    """How many merges there were before. It tells clients when a merge ends what they keep until one."""
+
 
 class RouteRequirements(Protocol):
     """What an engine needs to know of a route before the run starts."""

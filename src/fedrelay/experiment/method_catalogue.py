@@ -385,6 +385,13 @@ def _check_tensors(what: str, tensors: object) -> None:
             raise SpecError(f"{what}: names must be letters, digits, - and _, got {tensor.name!r}")
         if sum((type(tensor), tensor.name) == (type(other), other.name) for other in tensors) > 1:
             raise SpecError(f"{what}: duplicate name {tensor.name!r}")
+        if isinstance(tensor, ClientState) and (target := tensor.added_at_merge_to):
+            lasting = [each for each in tensors if isinstance(each, ClientState) and not each.until_merge]
+            if not tensor.until_merge or (target, tensor.scalar) not in [(each.name, each.scalar) for each in lasting]:
+                raise SpecError(
+                    f"{what}: {tensor.name!r} is added at a merge to {target!r}, so it needs until_merge=True, and "
+                    f"{target!r} must be a ClientState of the same term and size that lasts longer"
+                )
 
 
 def pools_data(method: str) -> bool:

@@ -104,10 +104,23 @@ class TrainingJob:
         states = (tensor for term in self.terms for tensor in term.tensors if isinstance(tensor, ClientState))
         return frozenset(state.name for state in states if state.additive)
 
+    @cached_property
+    def states_until_merge(self) -> tuple[ClientState, ...]:
+        """Client states that a merge ends."""
+        states = (tensor for term in self.terms for tensor in term.tensors if isinstance(tensor, ClientState))
+        return tuple(state for state in states if state.until_merge)
+
     def needs_waves(self, plan: RoundPlan) -> bool:
         """Whether routes share clients that keep state: then all hops of a step come before the next step."""
         routes_at = Counter(client for route in plan.routes for client in set(route.clients))
         return bool(self.tensor_names(ClientState)) and max(routes_at.values(), default=0) > 1
+
+    def steps(self, plan: RoundPlan) -> tuple[tuple[int, ...], ...]:
+        """For each route, the step of each of its hops, where routes share clients that keep state.
+
+        States that a merge ends add up to what the server is told only if a client trains one model after another.
+        """
+        return plan.steps_one_by_one if self.states_until_merge else plan.steps
 
     @cached_property
     def optimizer(self) -> Optimizer:

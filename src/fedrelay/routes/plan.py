@@ -132,6 +132,11 @@ class RoundPlan:
         """
         if not any(route.order for route in self.routes):
             return tuple(tuple(range(len(route.clients))) for route in self.routes)
+        return self.steps_one_by_one
+
+    @property
+    def steps_one_by_one(self) -> tuple[tuple[int, ...], ...]:
+        """The same where a client trains one model after another: in the order of hops, then of routes."""
         hops = []
         for number, route in enumerate(self.routes):
             # A client that is asked again at the end of its route has a lower number than those before it.

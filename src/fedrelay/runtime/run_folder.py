@@ -118,6 +118,9 @@ class RunState:
     best: BestSoFar | None = None
     """The best model of the rounds that `eval.every` divides; None without validation samples."""
 
+    merges: int = 0
+    """The number of merges so far."""
+
 
 class RunFolderReader:
     """The records of a run, for reading; the run may still be going on."""
@@ -438,6 +441,7 @@ class RunFolder(RunFolderReader):
             "seconds": state.seconds,
             "typical_hop": state.typical_hop,
             "stopped": state.stopped,
+            "merges": state.merges,
             "best": best,
             "file": name,
             "sha256": hashlib.sha256(content).hexdigest(),
@@ -676,7 +680,14 @@ def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) 
     typical_hop = TypicalHop(*map(float, pointer["typical_hop"]))
     stopped = str(pointer.get("stopped", ""))
     return RunState(
-        round, named["weights"], float(pointer["seconds"]), below("server/"), arrivals, typical_hop, stopped
+        round,
+        named["weights"],
+        float(pointer["seconds"]),
+        below("server/"),
+        arrivals,
+        typical_hop,
+        stopped,
+        merges=int(pointer.get("merges", 0)),
     )
 
 

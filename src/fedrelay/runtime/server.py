@@ -64,6 +64,7 @@ class Server:
             state.typical_hop,
             {number: arrival.visited_groups for number, arrival in waiting.items()},
             partial(self.planner.legs_for_free_models, plan.round) if plan.real_arrivals else None,
+            state.merges,
         )
 
     def receive(self, plan: RoundPlan, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
@@ -108,7 +109,7 @@ class Server:
             for tensor in server.values():
                 self._check_finite(tensor, f"{place}term {type(term).__name__!r}, update_server_state,")
         own = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
-        return replace(state, weights=weights, server={**server, **own}, waiting={})
+        return replace(state, weights=weights, server={**server, **own}, waiting={}, merges=state.merges + 1)
 
     def _check_finite(self, tensor: Tensor, who: str) -> None:
         """Refuse what would spoil all rounds to come. The models that arrived have been checked before."""

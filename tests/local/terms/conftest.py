@@ -18,6 +18,7 @@ from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.hop_context import HopContext
+from fedrelay.local.state_until_merge import state_after_merges
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.merge.base import MergeInput
@@ -72,7 +73,9 @@ class Problem:
         """One round; returns the models of the arrivals."""
         self.round += 1
         plan = RoundPlan(self.round, tuple(Route(route) for route in routes))
-        arrivals = self.engine.run_round(plan, AS_PLANNED, RoundInputs(self.weights, {}, self.server))
+        arrivals = self.engine.run_round(
+            plan, AS_PLANNED, RoundInputs(self.weights, {}, self.server, merges=self.round - 1)
+        )
         self.engine.commit_client_state()
         home = [arrival.weights.clone() for arrival in arrivals]
         for term in self.terms:
@@ -84,11 +87,13 @@ class Problem:
         return home
 
     def mean_state(self, name):
-        """The mean over all clients, absent ones with zero."""
+        """The mean over all clients after the last merge, absent ones with zero."""
         nothing = torch.zeros_like(self.weights)
-        return sum(self.client_states.get(client).get(name, nothing) for client in range(len(self.rows))) / len(
-            self.rows
-        )
+        return sum(self.state(client).get(name, nothing) for client in range(len(self.rows))) / len(self.rows)
+
+    def state(self, client):
+        """What a client's next hop finds."""
+        return state_after_merges(self.client_states.get(client), self.job.states_until_merge, self.round)
 
 
 def four_rows():

@@ -101,7 +101,7 @@ class FlowerEngine:
         routes = [self.hops.start_route(plan, overlay, inputs, number) for number in numbers]
         stepwise = self.job.needs_waves(plan)
         accept = self.versions.accept if stepwise else self.versions.accept_now
-        steps = plan.steps if stepwise else ((0,),) * len(plan.routes)
+        steps = self.job.steps(plan) if stepwise else ((0,),) * len(plan.routes)
         for step in sorted(set().union(*steps)):
             moving = [route for route in routes if step in steps[route.number]]
             for _ in self.dispatcher.run(self.hops.next_request(each, accept, one_hop=stepwise) for each in moving):

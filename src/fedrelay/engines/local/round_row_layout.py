@@ -118,7 +118,7 @@ class RoundRowLayout:
     @cached_property
     def hops_by_step(self) -> list[list[tuple[int, int]]]:
         """For each step, (route, index) of its hops."""
-        steps = self.plan.steps
+        steps = self.job.steps(self.plan)
         found: list[list[tuple[int, int]]] = [[] for _ in range(1 + max(max(each, default=-1) for each in steps))]
         for number, each in enumerate(steps):
             for index, step in enumerate(each):

@@ -31,6 +31,7 @@ from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import chunk_count, evaluate_chunk
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.hop_runner import describe_errors
+from fedrelay.local.state_until_merge import state_after_merges, with_merge_number
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop, check_weights
@@ -75,7 +76,7 @@ class SimulationEngine:
         self.job = job
         self.executor = executor
         self.client_states = client_states or ClientStateStore()
-        self.new_client_states: tuple[int, dict[int, dict[str, Tensor]]] = (0, {})
+        self.new_client_states: tuple[int, dict[int, Mapping[str, Tensor]]] = (0, {})
         """The last round, and the states of its clients at its end."""
         # Without batched models, route batches gain nothing and leave workers idle.
         _, self.lanes = batched_model_for(job)
@@ -93,7 +94,7 @@ class SimulationEngine:
                     reports[number] += found
             if layout.waves:
                 self._update_client_state(layout, rows, layout.hops_by_step[step], reports)
-        self.new_client_states = plan.round, self._read_client_states(layout, rows)
+        self.new_client_states = plan.round, self._read_client_states(layout, rows, inputs.merges)
         payload_sizes = self.job.tensor_sizes(Payload)
         return [
             Arrival(
@@ -173,7 +174,7 @@ class SimulationEngine:
                 rows[layout.payload_start(name, route)] = inputs.payload.get(route, {}).get(name, start)
         if names := self.job.tensor_names(ClientState):
             for client in layout.clients:
-                state = self.client_states.get(client)
+                state = state_after_merges(self.client_states.get(client), self.job.states_until_merge, inputs.merges)
                 for name in names:
                     rows[layout.row(f"state {name}", client)] = state.get(name, 0.0)
 
@@ -192,12 +193,16 @@ class SimulationEngine:
                 add = routes_at[client] > 1 and name in self.job.additive_state
                 rows[row] = rows[row][:size] + (new - before[client]) if add else new
 
-    def _read_client_states(self, layout: RoundRowLayout, rows: AssignableTensorRows) -> dict[int, dict[str, Tensor]]:
+    def _read_client_states(
+        self, layout: RoundRowLayout, rows: AssignableTensorRows, merges: int
+    ) -> dict[int, Mapping[str, Tensor]]:
         sizes, kind = self.job.tensor_sizes(ClientState), "state" if layout.waves else "new state"
-        return {
+        found = {
             client: {name: rows[layout.row(f"{kind} {name}", client)][:size].clone() for name, size in sizes.items()}
             for client in (layout.clients if sizes else ())
         }
+        until_merge = self.job.states_until_merge
+        return {client: with_merge_number(state, until_merge, merges) for client, state in found.items()}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ route.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,13 @@ class ClientState:
 
     scalar: bool = False
     """Whether it is one number instead of a tensor of the model's size."""
+
+    # Not in `repr`, by which a run folder notices that a term has other tensors than when its run was started.
+    until_merge: bool = field(default=False, repr=False)
+    """Whether it lasts until the next merge: the client's first hop after a merge finds zeros again."""
+
+    added_at_merge_to: str = field(default="", repr=False)
+    """With `until_merge`: the client state of the same size that it is added to at the merge; empty: it is dropped."""
 
 
 @dataclass(frozen=True)

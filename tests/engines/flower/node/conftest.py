@@ -54,6 +54,7 @@ def hop(wanted: TrainingJob, models: dict[str, torch.Tensor] | None = None, **he
         "job": describe_job(wanted),
         "run": RUN,
         "hop": [1, 0, 0, 5, 0, 1],
+        "merges": 0,
         "typical_norm": 0.0,
         "request": 100,
     }

@@ -77,11 +77,26 @@ def test_client_state_is_read_by_its_version(service, ask):
     first = service.answer(ask.hop(wanted, request=100))
     again = service.answer(ask.hop(wanted, request=101, state=0))
     assert np.array_equal(first.arrays["models"], again.arrays["models"])
-    after = service.answer(ask.hop(wanted, request=102, state=100))
+    after = service.answer(ask.hop(wanted, request=102, state=100, merges=1))
     assert not np.array_equal(first.arrays["models"], after.arrays["models"])
     service.answer(ask.hop(wanted, request=103, state=102, oldest_needed=102))
     with pytest.raises(EngineError, match="the state of this client is lost"):
         service.answer(ask.hop(wanted, request=104, state=100))
+
+
+def test_a_node_commits_its_control_variate_when_the_number_of_merges_grows(service, ask):
+    """Zero weights and c = 0: until the merge, every hop is the same, and a second one adds nothing to the payload."""
+    wanted = ask.job(ControlVariates(), batch_size=8)
+    first = service.answer(ask.hop(wanted, request=100, merges=3))
+    second = service.answer(ask.hop(wanted, request=101, state=100, merges=3))
+    names = first.header["names"]
+    model, change = (names.index(name) for name in ("model", "payload control-change"))
+    assert np.array_equal(first.arrays["models"][model], second.arrays["models"][model])
+    assert np.abs(first.arrays["models"][change]).max() > 0
+    assert not second.arrays["models"][change].any()
+    later = service.answer(ask.hop(wanted, request=102, state=101, merges=4))
+    # One step from zero: the gradient g gains −c_k = −(0 − 0 + (0 − θ)/η) = −g, so the model stays where it is.
+    np.testing.assert_allclose(later.arrays["models"][model], 0, atol=1e-7)
 
 
 def test_an_evaluation_counts_the_owners_test_samples(service, ask):
@@ -191,6 +206,7 @@ def test_odd_headers(header, message, service, ask):
     ("header", "message"),
     [
         ({"state": "first"}, "state must be a whole number"),
+        ({"merges": None}, "merges must be a whole number"),
         ({"state": 7}, "the state of this client is lost"),
         ({"state": 7, "merged_from": [0]}, "merged_from must be empty"),
         ({"state": 7, "merged_from": "12"}, "merged_from must be empty"),
@@ -284,6 +300,7 @@ names = st.sampled_from(
         "job",
         "run",
         "hop",
+        "merges",
         "typical_norm",
         "request",
         "tamper",

@@ -55,6 +55,7 @@ from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.hop_runner import HopInstructions
+from fedrelay.local.state_until_merge import state_after_merges, with_merge_number
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
@@ -215,7 +216,8 @@ class NodeService:
             reply = Message({**fields, "refused": report.refused})
         else:
             if context.new_client_state:
-                self.state_files.put(run, id, context.new_client_state)
+                until_merge, merges = worker.job.states_until_merge, int_field(header, "merges")
+                self.state_files.put(run, id, with_merge_number(context.new_client_state, until_merge, merges))
             payload = {f"payload {name}": each for name, each in context.payload.items()}
             reply = pack_models(fields, {"model": model} | payload, scalar_names(worker.job))
         if noisy:  # before the reply leaves: a reply that is lost must not be drawn again
@@ -245,6 +247,7 @@ class NodeService:
             found = self.state_files.get(
                 text_field(header, "run"), int_field(header, "state"), _merged_from(header), job.additive_state
             )
+            found = state_after_merges(found, job.states_until_merge, int_field(header, "merges"))
             state = {name: found.get(name, recv.new_zeros(size)) for name, size in sizes.items()}
             if any(each.shape != (sizes[name],) or each.dtype != recv.dtype for name, each in state.items()):
                 raise EngineError("the state of this client belongs to another model")

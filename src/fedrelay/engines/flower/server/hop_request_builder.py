@@ -122,6 +122,7 @@ class HopRequestBuilder:
             "job": self.job_description,
             "run": self.versions.client_states.run_id,
             "hop": list(astuple(hop)),
+            "merges": inputs.merges,
             "typical_norm": inputs.typical_hop.update_norm,
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.versions.request_fields(hop.client, id),
