@@ -41,7 +41,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {},
     "fedseq": {},
     "spfl": {},
-    "fedgsp": {"route.beta": 2},  # the default is for hundreds of clients; with four, every client would be a group
+    "fedgsp": {"route.beta": 2},  # two groups of two in the first round; the default is one of four
 }
 SIMULATIONS: Mapping[str, Mapping[str, Any]] = {
     "local, 1 worker": {"engine": "local", "workers": 1},

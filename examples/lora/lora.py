@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 import fedrelay as fr
 
 METHODS = {"fedavg": {}, "fedseq": {}, "spfl": {}, "fedgsp": {"beta": 2}}
-"""Name → options of the route. FedGSP would begin with ten groups, each of one client here: that is FedAvg."""
+"""Name → options of the route. FedGSP would begin with one group of all clients here: that is FedCyclic."""
 
 LENGTH, PADDING, IGNORED = 80, 0, -100
 BATCH = 16

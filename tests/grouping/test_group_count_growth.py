@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.group_count_growth import alpha_for_full_parallel, group_count_in_round, mean_parallelism
+from fedrelay.grouping.group_count_growth import (
+    alpha_for_full_parallel,
+    group_count_in_round,
+    mean_parallelism,
+    scaled_alpha,
+    scaled_beta,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +57,32 @@ def test_nothing_to_grow(clients, rounds, beta):
 def test_growth_never_shrinks_nor_exceeds_the_clients(growth, alpha, beta, clients, round):
     now, then = (group_count_in_round(t, clients, growth=growth, alpha=alpha, beta=beta) for t in (round, round + 1))
     assert min(beta, clients) <= now <= then <= clients
+
+
+@pytest.mark.parametrize(("clients", "beta"), [(368, 10), (1000, 27), (100, 3), (60, 2), (20, 1), (1, 1)])
+def test_the_first_round_scales_with_the_clients(clients, beta):
+    assert scaled_beta(clients) == beta
+
+
+@pytest.mark.parametrize(
+    ("clients", "rounds", "growth", "beta", "alpha"),
+    [
+        (368, 500, "log", 10, 2.0),  # the paper's own
+        (100, 60, "log", 3, 2.0),
+        (40, 100, "log", 8, 1.5 / 4.382027),  # ln 80
+        (40, 100, "linear", 5, 3 / 79),
+        (40, 100, "exp", 5, 4 ** (1 / 79) - 1),
+        (10, 100, "log", 5, 0.0),  # two clients a group from the start
+        (100, 1, "log", 3, 2.0),
+    ],
+)
+def test_the_growth_scales_with_clients_and_rounds(clients, rounds, growth, beta, alpha):
+    assert scaled_alpha(clients, rounds, growth=growth, beta=beta) == pytest.approx(alpha, rel=1e-6)
+
+
+@given(st.sampled_from(["linear", "log", "exp"]), st.integers(4, 1000), st.integers(2, 1000))
+def test_for_four_fifths_of_the_rounds_chains_have_two_clients(growth, clients, rounds):
+    beta = scaled_beta(clients)
+    alpha = scaled_alpha(clients, rounds, growth=growth, beta=beta)
+    groups = group_count_in_round(max(1, int(0.8 * rounds)), clients, growth=growth, alpha=alpha, beta=beta)
+    assert clients // groups >= 2

@@ -80,3 +80,36 @@ def test_a_fixed_order_is_that_of_the_group():
     plans = [Chains(order="fixed", loops=2).plan(fixed, round) for round in (1, 2)]
     for plan in plans:
         assert {route.clients for route in plan.routes} == {(0, 1, 2, 0, 1, 2), (5, 4, 3, 5, 4, 3)}
+
+
+@pytest.mark.parametrize(
+    ("pace", "clients", "rounds", "counts"),
+    [
+        ("paper", 368, 500, {1: 10, 2: 20, 10: 50, 500: 130}),
+        ("federation", 368, 500, {1: 10, 2: 20, 10: 50, 500: 130}),
+        ("paper", 100, 60, {1: 10, 2: 20, 10: 50, 60: 90}),
+        ("federation", 100, 60, {1: 3, 2: 6, 10: 15, 60: 27}),
+        ("full-parallel", 100, 60, {1: 5, 2: 10, 10: 25, 60: 45}),
+    ],
+)
+def test_the_pace_of_fedgsp(pace, clients, rounds, counts):
+    route, here = GrowingGroupCount(growth="log", pace=pace), PlanningContext(clients, 0.3, 1, (), rounds)
+    assert {round: route.count(here, round) for round in counts} == counts
+
+
+def test_what_is_given_goes_before_the_pace():
+    here = PlanningContext(100, 0.3, 1, (), 60)
+    assert GrowingGroupCount(growth="log", pace="federation", beta=7).count(here, 1) == 7
+    assert GrowingGroupCount(growth="log", pace="federation", alpha=0).count(here, 60) == 3
+
+
+def test_a_note_says_when_chains_shrink_to_single_clients():
+    def note(clients, rounds, **route):
+        return GrowingGroupCount(growth="log", **route).planning_warning(PlanningContext(clients, 0.3, 1, (), rounds))
+
+    assert note(100, 60, pace="paper").startswith("route: from round 13 of 60 on, there are more groups than half of")
+    assert note(100, 10, pace="paper") is None  # exactly half in round 10
+    assert note(100, 60, pace="federation") is None
+    assert note(100, 60, pace="federation", beta=51).startswith("route: from round 1 of 60 on")
+    assert note(100, 60, pace="full-parallel", beta=60) is None  # FedSeq2Par is meant to
+    assert note(1, 60, pace="federation") is None

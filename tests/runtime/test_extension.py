@@ -30,7 +30,7 @@ WITH_STATE = {
     "wfsl+fedprox": {"warmup.cycles": 2},
     "fedseq+fedprox": {**GROUPS, "optimizer": "adam"},
     "wfsl": {"warmup.cycles": 4},  # the warm-up takes all rounds of the short run
-    "fedgsp": {"route.beta": 2},
+    "fedgsp": {"route.beta": 2, "route.alpha": 2.0},
     "fedseq2par": {"route.beta": 2, "route.alpha": 0.5},
     "fedavg+dp": {"terms.dp.noise": 0.5, "terms.dp.epsilon": 60.0},
     "fedseqinter+fedprox": {
@@ -206,6 +206,15 @@ def test_what_depends_on_the_number_of_rounds_is_refused(tmp_path, data, method,
     with pytest.raises(fr.SpecError, match=message):
         more(tmp_path / "run", data, 6)
     assert fr.resume(tmp_path / "run", data=data, model=network()).rounds == 3
+
+
+def test_fedgsp_is_extended_unless_its_growth_would_have_been_another(tmp_path, data):
+    """α is 2 for up to 5 rounds of eight clients; in 60 rounds, groups of two would then be reached too early."""
+    start("fedgsp", data, tmp_path / "run", rounds=3)
+    message = "because the route 'GrowingGroupCount' plans round 2 in another way if the run has 60 rounds"
+    with pytest.raises(fr.SpecError, match=message):
+        more(tmp_path / "run", data, 60)
+    assert more(tmp_path / "run", data, 5).rounds == 5
 
 
 def test_an_own_route_that_plans_by_the_number_of_rounds_is_refused(tmp_path, data):

@@ -132,7 +132,7 @@ METHODS: dict[str, MethodEntry] = {
         route=GrowingGroupCount,
         grouping=Grouping,
         defaults={
-            "route": {"growth": "log", "alpha": 2.0, "beta": 10, "regroup": "always", "handover": "server"},
+            "route": {"growth": "log", "pace": "federation", "regroup": "always", "handover": "server"},
             "grouping": {**_ICG, "profile": "counts", "leftovers": "drop"},
             **_UNIFORM,
         },

@@ -46,15 +46,15 @@ def _refuse_settings_that_depend_on_rounds(prepared: PreparedExperiment) -> None
 
 
 def _refuse_other_plans(run: PreparedRun, longer: PreparedRun, done: int) -> None:
-    """Compare plans where nobody promises that they are the same: own routes, and routes that depend on times."""
+    """Compare plans where nobody promises that they are the same."""
     for phase in run.prepared.phases:
-        if is_built_in(type(phase.route)) and not phase.route.depends_on_arrival_times:
+        route = phase.route
+        if is_built_in(type(route)) and not route.depends_on_arrival_times and not route.may_depend_on_rounds:
             continue
         for round in range(phase.first, min(phase.last, done) + 1):
             then, now = (each.planner.plan(round) for each in (run, longer))
             if then.routes != now.routes or then.merges != now.merges:
-                route = type(phase.route).__name__
                 raise SpecError(
-                    f"rounds: cannot be changed, because the route {route!r} plans round {round} in another way if the "
-                    f"run has {longer.prepared.experiment.rounds} rounds; start a new run"
+                    f"rounds: cannot be changed, because the route {type(route).__name__!r} plans round {round} in "
+                    f"another way if the run has {longer.prepared.experiment.rounds} rounds; start a new run"
                 )

@@ -152,7 +152,8 @@ def _check(run: PreparedRun) -> None:
         log.warning("clients send profiles or class counts without noise; epsilon does not cover them")
     if method.privacy is not None and not method.pools_data and shared_encoding(prepared.federation) is not None:
         log.warning("clients send sums of their tables without noise; epsilon does not cover them")
-    for warning in filter(None, (term.training_warning(experiment.train) for term in method.terms)):
+    of_terms = filter(None, (term.training_warning(experiment.train) for term in method.terms))
+    for warning in (*of_terms, *planner.warnings()):
         log.warning(warning)
 
 

@@ -100,6 +100,15 @@ class Routing(Section, ABC):
         """The setting that makes plans depend on `context.rounds`, or empty; such a run cannot be extended."""
         return ""
 
+    @property
+    def may_depend_on_rounds(self) -> bool:
+        """Whether plans depend on `context.rounds` in some cases; a run is extended only if its plans stay the same."""
+        return False
+
+    def planning_warning(self, context: PlanningContext) -> str | None:
+        """A warning about settings that do not go well with this federation, or None."""
+        return None
+
     def legs_for_free_models(self, context: PlanningContext, progress: AsyncProgress) -> tuple[GroupLeg, ...]:
         """Which free model goes to which idle group now. Only asynchronous routes implement this."""
         raise NotImplementedError

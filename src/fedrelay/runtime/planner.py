@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
@@ -68,6 +68,13 @@ class Planner:
         context = self._phase_context(phase)
         legs = phase.route.legs_for_free_models(context, progress)
         return tuple(replace(leg, clients=tuple(filter(context.has_samples, leg.clients))) for leg in legs)
+
+    def warnings(self) -> Iterator[str]:
+        """What routes say about settings that do not go well with this federation."""
+        for phase in self.prepared.phases:
+            with errors_in_own_part(phase.route, "planning_warning"):
+                if warning := phase.route.planning_warning(self._phase_context(phase)):
+                    yield warning
 
     def selection_seconds(self, round: int) -> float:
         """How long the search for the clients of a round took; 0 where there was none."""

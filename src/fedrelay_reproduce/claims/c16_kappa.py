@@ -27,9 +27,9 @@ SHARES = SHARDS.but(
     "16/shares",
     {
         "methods": [
-            {"method": "fedgsp", "label": "k01", "fraction": 0.1},
-            {"method": "fedgsp", "label": "k03", "fraction": 0.3},
-            {"method": "fedgsp", "label": "k1", "fraction": 1},
+            {"method": "fedgsp", "label": "k01", "fraction": 0.1, "route": {"pace": "paper"}},
+            {"method": "fedgsp", "label": "k03", "fraction": 0.3, "route": {"pace": "paper"}},
+            {"method": "fedgsp", "label": "k1", "fraction": 1, "route": {"pace": "paper"}},
         ],
         "data": {"clients": 120, "shard_size": 40},
         "fraction": None,
