@@ -11,14 +11,19 @@ from fedrelay.selection.cluster_balance import Clusters
 
 
 def keeps_all_constraints(choice: np.ndarray, clusters: Clusters, count: int) -> bool:
-    """C1, C2 and C3 of one row, pair by pair as in the paper."""
+    """C1, C2 and C3 of one row, pair by pair as in the paper: by its equation, or by the footnote to it."""
     counts = np.bincount(clusters.cluster_at[choice], minlength=len(clusters.sizes)).tolist()
-    pairs = [(a, b) for a in range(len(counts)) for b in range(a)]
     sizes = clusters.sizes.tolist()
+
+    def allowed(a: int, b: int) -> bool:
+        if clusters.balance == "strict":
+            return counts[a] - counts[b] <= 1 or counts[b] == sizes[b]
+        return abs(counts[a] - counts[b]) <= 1 + abs(sizes[a] - sizes[b])
+
     return (
         len(choice) == count
         and len(set(choice.tolist())) == count
-        and all(abs(counts[a] - counts[b]) <= 1 + abs(sizes[a] - sizes[b]) for a, b in pairs)
+        and all(allowed(a, b) for a in range(len(counts)) for b in range(len(counts)))
     )
 
 
@@ -28,6 +33,6 @@ def keeps() -> Callable[[np.ndarray, Clusters, int], bool]:
 
 
 @pytest.fixture(scope="session")
-def make_clusters() -> Callable[[list[int]], Clusters]:
-    """Clusters of the given sizes."""
-    return lambda sizes: Clusters.of(np.repeat(np.arange(len(sizes)), sizes))
+def make_clusters() -> Callable[..., Clusters]:
+    """Clusters of the given sizes, balanced strictly or as given."""
+    return lambda sizes, balance="strict": Clusters.of(np.repeat(np.arange(len(sizes)), sizes), balance)

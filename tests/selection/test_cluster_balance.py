@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fedrelay.selection.cluster_balance import Clusters, _duplicates, _random_unused, cluster_clients
 
 cluster_sizes = st.lists(st.integers(1, 9), min_size=1, max_size=7)
+balances = st.sampled_from(["strict", "equation"])
 
 
 def test_clusters_are_laid_side_by_side_small_ones_first():
@@ -19,19 +20,19 @@ def test_clusters_are_laid_side_by_side_small_ones_first():
     assert clusters.counts(np.array([[0, 1, 6], [4, 5, 6]])).tolist() == [[2, 0, 1], [0, 0, 3]]
 
 
-@given(cluster_sizes, st.integers(1, 12), st.integers(0, 10**6))
-@settings(max_examples=60)
-def test_the_quick_check_is_that_of_all_pairs(keeps, make_clusters, sizes, count, seed):
-    clusters = make_clusters(sizes)
+@given(cluster_sizes, balances, st.integers(1, 12), st.integers(0, 10**6))
+@settings(max_examples=100)
+def test_the_quick_check_is_that_of_all_pairs(keeps, make_clusters, sizes, balance, count, seed):
+    clusters = make_clusters(sizes, balance)
     rng, count = np.random.default_rng(seed), min(count, sum(sizes))
     choices = np.stack([rng.choice(sum(sizes), count, replace=False) for _ in range(30)])
     assert clusters.balanced(choices).tolist() == [keeps(choice, clusters, count) for choice in choices]
 
 
-@given(cluster_sizes, st.integers(1, 60), st.integers(0, 10**6))
+@given(cluster_sizes, balances, st.integers(1, 60), st.integers(0, 10**6))
 @settings(max_examples=60)
-def test_what_is_drawn_cluster_by_cluster_keeps_all_constraints(keeps, make_clusters, sizes, count, seed):
-    clusters, count = make_clusters(sizes), min(count, sum(sizes))
+def test_what_is_drawn_cluster_by_cluster_keeps_all_constraints(keeps, make_clusters, sizes, balance, count, seed):
+    clusters, count = make_clusters(sizes, balance), min(count, sum(sizes))
     drawn = clusters.draw(20, count, np.random.default_rng(seed))
     assert drawn.shape == (20, count)
     assert all(keeps(choice, clusters, count) for choice in drawn)
@@ -47,6 +48,20 @@ def test_small_clusters_run_out():
     assert {tuple(row) for row in counts.tolist()} == {(1, 2, 6)}
 
 
+@pytest.mark.parametrize(
+    ("choice", "strict", "equation"),
+    [
+        ([0, 1, 2, 3, 4, 5], True, True),  # 2 of 2 and 4 of 9: the small cluster is exhausted
+        ([0, 2, 3, 4, 5, 6], False, True),  # 1 of 2 and 5 of 9: the large cluster dominates
+        ([2, 3, 4, 5, 6, 7], False, True),  # 0 of 2 and 6 of 9
+        ([0, 2, 3], True, True),
+    ],
+)
+def test_large_clusters_may_dominate_by_the_equation_only(make_clusters, choice, strict, equation):
+    found = [bool(make_clusters([2, 9], balance).balanced(np.array([choice]))[0]) for balance in ("strict", "equation")]
+    assert found == [strict, equation]
+
+
 def test_draws_reach_everybody_alike(make_clusters):
     clusters = make_clusters([4, 4, 4])
     drawn = clusters.draw(6000, 4, np.random.default_rng(0))
@@ -55,10 +70,10 @@ def test_draws_reach_everybody_alike(make_clusters):
     np.testing.assert_allclose(np.bincount(drawn[:, 0], minlength=12) / 6000, 1 / 12, atol=0.015)
 
 
-@given(cluster_sizes, st.integers(1, 60), st.integers(0, 10**6))
-@settings(max_examples=60)
-def test_repair_makes_anything_keep_all_constraints(keeps, make_clusters, sizes, count, seed):
-    clusters, count = make_clusters(sizes), min(count, sum(sizes))
+@given(cluster_sizes, balances, st.integers(1, 60), st.integers(0, 10**6))
+@settings(max_examples=100)
+def test_repair_makes_anything_keep_all_constraints(keeps, make_clusters, sizes, balance, count, seed):
+    clusters, count = make_clusters(sizes, balance), min(count, sum(sizes))
     rng = np.random.default_rng(seed)
     broken = rng.integers(sum(sizes), size=(25, count))
     broken[0] = 0

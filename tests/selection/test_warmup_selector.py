@@ -91,6 +91,23 @@ def test_whole_models_or_what_training_changed():
     assert chosen["raw"] <= {4, 5, 6, 7, 8, 9}
 
 
+def test_a_pool_lasts_as_long_as_it_can_fill_a_cycle():
+    selector = WarmupSelector(by="genetic", count=3)
+    assert [list(selector.remembered_cycles(cycle, 11)) for cycle in range(1, 6)] == [[], [1], [1, 2], [], [4]]
+    assert [list(selector.remembered_cycles(cycle, 3)) for cycle in (1, 2)] == [[], []]
+    assert [list(selector.remembered_cycles(cycle, 2)) for cycle in (1, 2)] == [[], []]  # fewer than it wants
+    forgetful = (WarmupSelector(by="genetic", count=3, memory=False), WarmupSelector(by="random", count=3))
+    assert [list(each.remembered_cycles(3, 11)) for each in forgetful] == [[], []]
+
+
+def test_clients_that_are_remembered_are_not_selected():
+    selector = WarmupSelector(by="genetic", count=3, clusters=2, population=20, iterations=5)
+    for seed in range(10):
+        first = selector.select_clients(SIZES, rng(seed), VECTORS).clients
+        second = selector.select_clients(SIZES, rng(seed + 100), VECTORS, remembered=first).clients
+        assert sorted(first + second) == HOLDERS
+
+
 @given(
     st.lists(st.integers(0, 9), max_size=12),
     st.sampled_from(["all", "random", "genetic"]),

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
 from tests.conftest import make_federation
 
 import fedrelay as fr
+from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import experiment
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.merge.hop_average import HopAverage
 from fedrelay.merge.last_route import LastRoute
@@ -46,6 +49,41 @@ def test_the_time_of_a_genetic_selection_is_recorded(tmp_path):
     with console.capture() as shown:
         console.print(result_table(result))
     assert "choosing clients" in shown.get()
+
+
+def selected(cycles, **select):
+    """The clients of each cycle, planned in reverse order: client 4 of nine has no samples."""
+    warmup = {"cycles": cycles, "select": {**GENETIC["select"], **select}}
+    spec = experiment("wfsl", warmup=warmup, rounds=cycles, workers=1, model={"name": "mlp", "hidden": (3,)})
+    planner = prepare(spec, federation=make_federation([3, 3, 3, 3, 0, 3, 3, 3, 3])).planner
+    found = [set(planner.plan(round).routes[0].clients) for round in range(cycles, 0, -1)]
+    assert all(len(each) == 3 for each in found)
+    return found[::-1]
+
+
+def test_a_client_is_selected_again_only_when_the_pool_is_used_up():
+    """Eight clients fill two cycles of three; the next pool begins with the third, in another phase with the last."""
+    cycles = selected(6)
+    assert all(not one & two for one, two in zip(cycles[::2], cycles[1::2], strict=True))
+    pools = [one | two for one, two in zip(cycles[::2], cycles[1::2], strict=True)]
+    assert all(len(pool) == 6 and 4 not in pool for pool in pools)
+
+
+def test_without_memory_every_cycle_selects_from_all():
+    cycles = selected(6, memory=False)
+    assert any(one & two for one, two in zip(cycles[::2], cycles[1::2], strict=True))
+
+
+def test_clients_may_be_compared_after_longer_steps(tmp_path):
+    def vectors(**select):
+        warmup = {"cycles": 1, "select": {**GENETIC["select"], **select}}
+        spec = experiment("wfsl", warmup=warmup, rounds=1, workers=1, lr=0.01, batch_size=4, model={"name": "logistic"})
+        prepared = prepare(spec, federation=make_federation([3] * 8)).prepared
+        return prepared.selection.vectors, prepared.layout.flatten(prepared.module).double().numpy()
+
+    (short, start), (long, _) = vectors(), vectors(profile_lr=0.1)
+    # One step on one batch: its length is proportional to the learning rate.
+    np.testing.assert_allclose(long - start, 10 * (short - start), rtol=1e-3, atol=1e-6)
 
 
 def test_without_a_search_no_time_is_recorded(toy):

@@ -112,7 +112,9 @@ def prepare(
     selector = method.warmup.selector if method.warmup is not None else None
     if selector is not None and selector.needs_vectors and selection is None:
         holders = np.flatnonzero(prepared.federation.sample_counts())
-        after_one_epoch = ProfileOptions(epochs=1, variance=None)
+        after_one_epoch, job = ProfileOptions(epochs=1, variance=None), inputs.training_job()
+        lr = selector.profile_lr or job.train.lr
+        inputs = replace(inputs, job=replace(job, train=job.train.model_copy(update={"lr": lr})))
         selection, trained = PROFILES["weights"].compute(inputs, holders, after_one_epoch), True
     prepared = replace(
         prepared,

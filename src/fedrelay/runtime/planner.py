@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Planner:
             route_seconds=costs.route_seconds,
             real_time=data_at_nodes(wanted),
         )
-        self._select = lru_cache(maxsize=4)(self._selection)
+        self._select = cache(self._selection)  # a selection may depend on those before it
 
     def plan(self, round: int, waiting: Collection[int] | None = None) -> RoundPlan:
         """The plan of a round, without clients that have no samples or no privacy budget left.
@@ -136,5 +136,9 @@ class Planner:
         rng = generator(prepared.experiment.seed, "selection", round)
         start = prepared.layout.flatten(prepared.module)[: prepared.layout.trained_size].double().numpy()
         vectors = prepared.selection.vectors if prepared.selection is not None else None
-        found = warmup.selector.select_clients(sizes[holders], rng, vectors, start)
+        earlier = warmup.selector.remembered_cycles(round, len(holders))
+        remembered = np.flatnonzero(
+            np.isin(holders, [client for each in earlier for client in self._select(each).clients])
+        )
+        found = warmup.selector.select_clients(sizes[holders], rng, vectors, start, remembered.tolist())
         return replace(found, clients=tuple(holders[list(found.clients)].tolist()))

@@ -1,19 +1,25 @@
 """Clusters of clients with similar models, and subsets that are balanced over the clusters.
 
-Paper: M. Arafeh et al., WFSL, 2025, objective O1 and constraint C3. Clients are clustered by k-means on the principal
-components of their vectors. If cluster a has |Z_a| clients and n_a of them are selected, C3 requires for every two
-clusters
+Paper: M. Arafeh et al., WFSL, 2025, objective O1 and constraint C3 with its footnote. Clients are clustered by k-means
+on the principal components of their vectors. If cluster a has |Z_a| clients and n_a of them are selected, the footnote
+asks for every two clusters (`balance: strict`)
+
+    n_a − n_b ≤ 1, unless cluster b is exhausted: n_b = |Z_b|,
+
+and equation 11 (`balance: equation`)
 
     |n_a − n_b| ≤ 1 + ||Z_a| − |Z_b||.
 
-Deviations: the paper does not say how many components are kept; here they explain 90 % of the variance. If there are
-very many clients, a random part of them defines the components.
+Deviations: the equation lets large clusters dominate, so the footnote is the default. The paper does not say how many
+components are kept; here they explain 90 % of the variance. If there are very many clients, a random part of them
+defines the components.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +29,7 @@ from fedrelay.grouping.principal_components import principal_components
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Balance = Literal["strict", "equation"]
 
 VARIANCE = 0.9
 """The share of the variance that the principal components explain."""
@@ -46,14 +53,15 @@ class Clusters:
 
     clients: Ints
     sizes: Ints
+    balance: Balance = "strict"
 
     @classmethod
-    def of(cls, labels: Ints) -> Clusters:
+    def of(cls, labels: Ints, balance: Balance = "strict") -> Clusters:
         """From the cluster label of each client; unused labels are skipped."""
         _, labels, sizes = np.unique(labels, return_inverse=True, return_counts=True)
         by_size = np.argsort(sizes, kind="stable")
         rank = np.argsort(by_size)
-        return cls(np.argsort(rank[labels], kind="stable"), sizes[by_size])
+        return cls(np.argsort(rank[labels], kind="stable"), sizes[by_size], balance)
 
     @cached_property
     def starts(self) -> Ints:
@@ -72,15 +80,16 @@ class Clusters:
         return np.bincount(flat.ravel(), minlength=rows * width).reshape(rows, width)
 
     def balanced(self, subsets: Ints) -> NDArray[np.bool_]:
-        """Which rows satisfy C3."""
+        """Which rows are balanced."""
         return self._worst_pair(self.counts(subsets))[0] <= 1
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
-        """Draw rows of `count` different positions that satisfy C3, in random order.
+        """Draw balanced rows of `count` different positions, in random order.
 
         Each pass takes one random client from every cluster that has one left; the last pass ends when the row is full.
-        This satisfies C3: a cluster with clients left was in all passes except perhaps the last, so no other cluster is
-        ahead of it by more than 1. A cluster b with no clients left is behind by n_a − |Z_b| ≤ |Z_a| − |Z_b|.
+        This is balanced: a cluster with clients left was in all passes except perhaps the last, so no other cluster is
+        ahead of it by more than 1. A cluster b with no clients left is behind by n_a − |Z_b| ≤ |Z_a| − |Z_b|, which the
+        equation allows.
         """
         taken = self._counts_to_draw(rows, count, rng)
         # Sorting by cluster, then at random, shuffles within each cluster; halved, because 0.999… could round up.
@@ -101,11 +110,11 @@ class Clusters:
         return taken
 
     def repair(self, subsets: Ints, rng: np.random.Generator) -> Ints:
-        """Replace duplicate clients, and clients that violate C3.
+        """Replace duplicate clients, and clients of clusters that have too many.
 
-        A duplicate is replaced by a random other client. Then, while two clusters violate C3, a random client of the
-        one with more is replaced by a random unused client of the other. There always is one, because a cluster with
-        no unused clients never violates C3. Each replacement lowers Σ n², so this terminates.
+        A duplicate is replaced by a random other client. Then, while two clusters are not balanced, a random client of
+        the one with more is replaced by a random unused client of the other. There always is one, because no cluster is
+        too far ahead of one without unused clients. Each replacement lowers Σ n², so this terminates.
         """
         subsets = subsets.copy()
         zeros = np.zeros(len(subsets), np.int64)
@@ -126,6 +135,17 @@ class Clusters:
         return subsets
 
     def _worst_pair(self, counts: Ints) -> tuple[Ints, Ints, Ints]:
+        """For each row, by how much a cluster a is ahead of a cluster b at most, beyond what is allowed but 1; a; b."""
+        return self._worst_by_footnote(counts) if self.balance == "strict" else self._worst_by_equation(counts)
+
+    def _worst_by_footnote(self, counts: Ints) -> tuple[Ints, Ints, Ints]:
+        """For each row, the largest n_a − n_b over clusters b with clients left, and its clusters a and b."""
+        unexhausted = np.where(counts < self.sizes, counts, counts.max(initial=0) + 1)
+        fullest, emptiest = np.argmax(counts, axis=1), np.argmin(unexhausted, axis=1)
+        rows = np.arange(len(counts))
+        return counts[rows, fullest] - unexhausted[rows, emptiest], fullest, emptiest
+
+    def _worst_by_equation(self, counts: Ints) -> tuple[Ints, Ints, Ints]:
         """For each row, the largest n_a − n_b − ||Z_a| − |Z_b||, and its clusters a and b.
 
         If a comes after b, then |Z_a| ≥ |Z_b| and this is (n_a − |Z_a|) − (n_b − |Z_b|). If a comes before b, it is

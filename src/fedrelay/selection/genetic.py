@@ -24,7 +24,7 @@ from itertools import chain, combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.selection.cluster_balance import Clusters
+from fedrelay.selection.cluster_balance import Balance, Clusters
 from fedrelay.selection.subset_objectives import MinMaxScale, SubsetObjectives
 
 Ints = NDArray[np.int64]
@@ -59,10 +59,16 @@ class SelectionProblem:
 
     @classmethod
     def of(
-        cls, vectors: Floats, sizes: Ints, labels: Ints, count: int, weights: tuple[float, float]
+        cls,
+        vectors: Floats,
+        sizes: Ints,
+        labels: Ints,
+        count: int,
+        weights: tuple[float, float],
+        balance: Balance = "strict",
     ) -> SelectionProblem:
         """The problem for clients with these vectors, sample counts and cluster labels."""
-        clusters = Clusters.of(labels)
+        clusters = Clusters.of(labels, balance)
         objectives = SubsetObjectives.of(vectors[clusters.clients], sizes[clusters.clients])
         return cls(objectives, clusters, min(count, len(sizes)), weights)
 

@@ -2,17 +2,23 @@
 
 Paper: M. Arafeh et al., WFSL, 2025: all clients, random ones (RN), or genetic selection (GA).
 
-Rule: clients without samples are never selected. The order of a chain is always random.
+Rule: clients without samples are never selected. The order of a chain is always random. Genetic selection has a
+memory: a client that was selected in one cycle is not selected again until the pool of all clients is used up, that is
+until fewer than m others are left. Then all are in the pool again.
 
-Deviations: the paper gives no weights for its two objectives. Its text favours similar models, so the default is W1 =
-0.8 for similarity and W2 = 0.2 for samples; the authors' program has it the other way round (`similarity: code`). The
-cosines of whole models are nearly 1, so they can be computed from the change in training instead (`vectors: update`).
-The search is described in the modules `genetic`, `fitness` and `clusters`.
+Deviations: the memory is in the authors' program, not in the paper (`memory: false`). Their program begins anew one
+cycle earlier if exactly m clients are left, so that some may never be selected. The paper gives no weights for its two
+objectives. Its text favours similar models, so the default is W1 = 0.8 for similarity and W2 = 0.2 for samples; the
+authors' program has it the other way round (`similarity: code`). The cosines of whole models are nearly 1, so they can
+be computed from the change in training instead (`vectors: update`). Clients train for their vectors with the run's
+learning rate; the authors' program uses 0.1 (`profile_lr: 0.1`). The search is described in the modules `genetic`,
+`subset_objectives` and `cluster_balance`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -22,7 +28,7 @@ from pydantic import Field, field_validator, model_validator
 
 from fedrelay.errors import DivergedError
 from fedrelay.experiment.spec import Section, unknown
-from fedrelay.selection.cluster_balance import cluster_clients
+from fedrelay.selection.cluster_balance import Balance, cluster_clients
 from fedrelay.selection.genetic import GeneticSettings, SelectionProblem, search
 
 SelectorName = Literal["all", "random", "genetic"]
@@ -31,7 +37,19 @@ OPTIONS: dict[SelectorName, frozenset[str]] = {
     "all": frozenset(),
     "random": frozenset({"count"}),
     "genetic": frozenset(
-        {"count", "population", "iterations", "crossover", "mutation", "clusters", "similarity", "vectors"}
+        {
+            "count",
+            "population",
+            "iterations",
+            "crossover",
+            "mutation",
+            "clusters",
+            "balance",
+            "memory",
+            "similarity",
+            "vectors",
+            "profile_lr",
+        }
     ),
 }
 """The options that each selector uses."""
@@ -66,6 +84,14 @@ class WarmupSelector(Section):
     clusters: int = Field(
         10, ge=1, description="genetic: number of clusters of similar clients; the selection is balanced over them"
     )
+    balance: Balance = Field(
+        "strict",
+        description="genetic: by how much the numbers of clients from two clusters may differ: strict (by 1, unless "
+        "a cluster is exhausted, as the paper's footnote says) or equation (also by the difference of their sizes)",
+    )
+    memory: bool = Field(
+        True, description="genetic: select a client again only after all others, as in the authors' program"
+    )
     similarity: float = Field(
         SIMILARITY["text"],
         ge=0,
@@ -76,6 +102,12 @@ class WarmupSelector(Section):
     vectors: Literal["raw", "update"] = Field(
         "raw",
         description="genetic: compare clients by their models (raw), or by the change in training (update)",
+    )
+    profile_lr: float | None = Field(
+        None,
+        gt=0,
+        description="genetic: learning rate of the epoch that clients train to be compared; default: train.lr; the "
+        "authors' program has 0.1",
     )
 
     @field_validator("similarity", mode="before")
@@ -101,12 +133,25 @@ class WarmupSelector(Section):
         """Whether every client must train a model before clients can be selected."""
         return self.by == "genetic"
 
+    def remembered_cycles(self, cycle: int, clients: int) -> range:
+        """The earlier cycles whose clients are not selected again in this one: those since the pool was last full.
+
+        Args:
+            cycle: The number of the cycle, from 1.
+            clients: The number of clients that have samples.
+        """
+        if self.by != "genetic" or not self.memory:
+            return range(0)
+        cycles_per_pool = max(1, clients // self.count)
+        return range(cycle - (cycle - 1) % cycles_per_pool, cycle)
+
     def select_clients(
         self,
         sizes: NDArray[np.int64],
         rng: np.random.Generator,
         vectors: NDArray[np.floating[Any]] | None = None,
         start: NDArray[np.floating[Any]] | None = None,
+        remembered: Collection[int] = (),
     ) -> Selection:
         """Select clients and put them in random order.
 
@@ -115,6 +160,7 @@ class WarmupSelector(Section):
             rng: Generator for all random decisions.
             vectors: Genetic selection only: the model `[clients, parameters]` that each client trained.
             start: With `vectors: update` only: the model that all clients started from.
+            remembered: Genetic selection only: clients of `remembered_cycles`, which are not in the pool.
         """
         started = time.perf_counter()
         with_samples = np.flatnonzero(sizes)
@@ -124,7 +170,8 @@ class WarmupSelector(Section):
             selected = rng.choice(with_samples, min(self.count, len(with_samples)), replace=False)
         elif self.by == "genetic" and len(with_samples):
             compared = self._compared_vectors(with_samples, vectors, start)
-            best, scores = self._search(compared, sizes[with_samples], rng)
+            pool = np.flatnonzero(~np.isin(with_samples, list(remembered)))
+            best, scores = self._search(compared, sizes[with_samples], pool, rng)
             selected = with_samples[best]
         order = tuple(rng.permutation(selected).tolist())
         return Selection(order, scores, time.perf_counter() - started)
@@ -146,14 +193,15 @@ class WarmupSelector(Section):
         return compared
 
     def _search(
-        self, vectors: NDArray[np.float64], sizes: NDArray[np.int64], rng: np.random.Generator
+        self, vectors: NDArray[np.float64], sizes: NDArray[np.int64], pool: NDArray[np.int64], rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], tuple[float, ...]]:
-        """The rows of the best subset, and the best score of each generation."""
+        """The rows of the best subset of the pool, and the best score of each generation. All rows are clustered."""
         labels = cluster_clients(vectors, self.clusters, rng)
-        problem = SelectionProblem.of(vectors, sizes, labels, self.count, (self.similarity, 1 - self.similarity))
+        weights = (self.similarity, 1 - self.similarity)
+        problem = SelectionProblem.of(vectors[pool], sizes[pool], labels[pool], self.count, weights, self.balance)
         settings = GeneticSettings(self.population, self.iterations, self.crossover, self.mutation)
         scores = []
         for generation in search(problem, settings, rng):
             best = generation.best
             scores.append(generation.score)
-        return problem.clusters.clients[best], tuple(scores)
+        return pool[problem.clusters.clients[best]], tuple(scores)
