@@ -12,10 +12,13 @@ from torch import nn
 
 import fedrelay as fr
 from fedrelay.data.dataset import IGNORED_LABEL
+from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.fisher_information import draw_labels
 from fedrelay.local.hop_context import HopContext
+from fedrelay.local.optimizers.kept_state import optimizer_state_terms
 from fedrelay.local.terms.fisher_penalty import FisherPenalty
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
+from fedrelay.merge.last_route import LastRoute
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.arrival import Arrival, HopReport
 
@@ -90,6 +93,24 @@ def test_the_first_hop_has_no_penalty_and_the_second_has_one():
     (again,) = problem.travel((0,))  # from zero once more, held by what the last client left
     held = 0.1 + 0.1 * (0.9 - 2.0 * (second - 3) ** 2 * 0.1)
     assert again.item() == pytest.approx(held, rel=1e-12)
+
+
+def test_one_adam_for_all_clients_by_hand():
+    """The authors' EWC: the running means of Adam and the Fisher information pass from client to client."""
+    train = {"optimizer": "adam", "optimizer_state": "payload", "lr": 0.1, "epochs": 2}
+    terms = (FisherPenalty(strength=2.0), *optimizer_state_terms(TrainSettings(**train)))
+    problem = Problem([[1, 1], [1, 3]], terms, LastRoute(), **train)
+    x, fisher, mean, square, step = 0.0, 0.0, 0.0, 0.0, 0
+    for place in (1, 3, 1, 3):  # two rounds of a ring of two
+        received = x
+        for _ in range(2):
+            gradient, step = x - place + 2.0 * fisher * (x - received), step + 1
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+            x -= 0.1 * (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)) ** 0.5 + 1e-8)
+        fisher = (x - place) ** 2
+    for _ in range(2):
+        problem.travel((0, 1))
+    assert problem.weights.item() == pytest.approx(x, rel=1e-9)
 
 
 def test_several_come_home_as_their_mean_by_samples():
