@@ -27,11 +27,36 @@ def test_the_papers_example():
     assert sizes_of(groups) == [9] * 4 + [8] * 58
 
 
-def test_a_small_last_group_stays_when_there_is_no_room(caplog):
-    caplog.set_level("DEBUG", "fedrelay.grouping.group_filling")
-    groups = shuffled(np.full(10, 1), GroupSizeBounds(3, 10**6))
-    assert sizes_of(groups) == [3, 3, 3, 1]
-    assert "group 4 has 1 samples, fewer than grouping.min_samples=1000000; the other groups are full" in caplog.text
+@pytest.mark.parametrize(
+    ("clients", "most", "expected"),
+    [
+        (100, 11, [10] * 10),
+        (103, 11, [11] * 3 + [10] * 7),
+        (10, 3, [3, 3, 2, 2]),
+        (20, 11, [10] * 2),
+        (22, 11, [11] * 2),
+    ],
+)
+def test_groups_that_clients_complete_are_as_equal_as_possible(caplog, clients, most, expected):
+    assert sizes_of(shuffled(np.full(clients, 1), GroupSizeBounds(most, 10**6))) == expected
+    assert caplog.text == ""
+
+
+def test_the_last_group_takes_clients_from_the_largest():
+    groups = fill_groups(range(7), np.full(7, 1), GroupSizeBounds(3, 100))
+    assert groups == ((0, 1), (3, 4, 5), (6, 2))
+
+
+def test_a_small_last_group_stays_small_if_the_others_need_their_clients(caplog):
+    sizes = np.array([100, 100, 100, 100, 100, 100, 10])
+    assert fill_groups(range(7), sizes, GroupSizeBounds(3, 300)) == ((0, 1, 2), (3, 4, 5), (6,))
+    assert "group 3 has only 1 clients with 10 samples, fewer than grouping.min_samples=300" in caplog.text
+
+
+def test_a_group_that_has_too_few_samples_anyway_gives_clients_away(caplog):
+    sizes = np.array([200, 100, 120, 100, 100, 100, 10])
+    assert fill_groups(range(7), sizes, GroupSizeBounds(3, 350)) == ((0, 1, 2), (3, 4), (6, 5))
+    assert caplog.text == ""
 
 
 def test_a_single_small_group_stays(caplog):
@@ -61,5 +86,8 @@ def test_groups_are_a_partition_within_bounds(sizes, most, least, seed):
     assert sorted(client for group in groups for client in group) == list(range(len(sizes)))
     assert all(1 <= len(group) <= most for group in groups)
     assert shuffled(sizes, GroupSizeBounds(most, least), seed) == groups
-    short = [group for group in groups if len(group) < most and sizes[list(group)].sum() < least]
-    assert len(short) <= 1
+    samples = [int(sizes[list(group)].sum()) for group in groups]
+    short = [len(group) for group, has in zip(groups, samples, strict=True) if len(group) < most and has < least]
+    needed = [has >= least > has - sizes[group[-1]] for group, has in zip(groups, samples, strict=True)]
+    largest = max((len(group) for group, all_needed in zip(groups, needed, strict=True) if not all_needed), default=0)
+    assert all(length >= largest - 1 for length in short)

@@ -4,10 +4,11 @@ Paper: R. Zaccone et al., FedSeq, ICPR 2022 (K_S,max and |D_S|min).
 
 Rule: a group is complete when it has `min_samples` samples or `max_clients` clients. The clients of the last,
 incomplete group are distributed one by one over the groups that have fewer than `max_clients`, groups with the fewest
-samples first.
+samples first. If these have too little room, the last group stays, and takes clients from the largest groups until they
+differ by one client at most: 100 clients in groups of at most 11 are ten groups of 10. A group with `min_samples` gives
+no client away that it needs for them.
 
-Deviations: if the other groups have no room for the last group, it is kept although it has too few samples (the
-authors' code stops).
+Deviations: the authors' code stops if there is too little room.
 """
 
 from __future__ import annotations
@@ -56,13 +57,7 @@ def distribute_rest(
     """The complete groups, with the clients of the last, incomplete group distributed over them if they have room."""
     room = sum(max(0, bounds.max_clients - len(group)) for group in groups)
     if room < len(last):
-        log.debug(
-            "group %d has %d samples, fewer than grouping.min_samples=%d; the other groups are full",
-            len(groups) + 1,
-            int(sizes[last].sum()),
-            bounds.min_samples,
-        )
-        groups, last = [*groups, last], []
+        return _with_last_group(groups, last, sizes, bounds)
     by_samples = sorted(groups, key=lambda group: int(sizes[group].sum()))
     position = 0
     for client in last:
@@ -71,3 +66,29 @@ def distribute_rest(
         by_samples[position % len(groups)].append(client)
         position += 1
     return tuple(tuple(group) for group in groups)
+
+
+def _with_last_group(
+    groups: list[list[int]], last: list[int], sizes: NDArray[np.int64], bounds: GroupSizeBounds
+) -> Groups:
+    """All groups, after larger ones gave clients to the last one; those that joined them last go first."""
+
+    def can_spare(group: list[int]) -> bool:
+        samples = int(sizes[group].sum())
+        return samples < bounds.min_samples or samples - int(sizes[group[-1]]) >= bounds.min_samples
+
+    givers = [group for group in groups if can_spare(group)]
+    while givers and len(largest := max(givers, key=len)) > len(last) + 1:
+        last.append(largest.pop())
+        if not can_spare(largest):
+            givers.remove(largest)
+    if groups and len(last) + 1 < max(map(len, groups)):
+        log.warning(
+            "group %d has only %d clients with %d samples, fewer than grouping.min_samples=%d; the other groups need "
+            "their clients to have as many; raise grouping.max_clients or lower grouping.min_samples",
+            len(groups) + 1,
+            len(last),
+            int(sizes[last].sum()),
+            bounds.min_samples,
+        )
+    return tuple(map(tuple, (*groups, last)))

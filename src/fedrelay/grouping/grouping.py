@@ -13,8 +13,9 @@ with the largest distance τ from the group. Their groups are complete at `min_s
 clients go to groups with room. `icg` forms a given number of groups of equal size, each with one client of every
 cluster. Every client is in one group, unless icg drops it.
 
-Deviations: a last group with too few samples is kept if no other group has room. Without `groups`, icg forms as many
-groups as the bounds require. The files in `fedrelay/grouping` describe each assigner, distance and profile.
+Deviations: if no other group has room for the clients of a last, incomplete group, it is kept, and larger groups give
+it clients until sizes are as equal as possible. Without `groups`, icg forms as many groups as the bounds require. The
+files in `fedrelay/grouping` describe each assigner, distance and profile.
 """
 
 from __future__ import annotations
