@@ -36,12 +36,28 @@ METHODS = {
     "moon": "MOON",
     "feddisco": "FedDisco",
 }
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "spfl+scaffold, mean": ("spfl+scaffold", {"control": {"commit": "mean"}}),
-    "spfl+feddc, mean": ("spfl+feddc", {"control": {"commit": "mean"}}),
-}
-"""Label → combination and options of its terms: clients commit the mean of their control variates, not the last one."""
 
+
+def with_spfl(name: str) -> str:
+    """The combination."""
+    return "spfl" if name == "fedavg" else f"spfl+{name}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A combination with SPFL whose term has another option."""
+
+    method: str
+    label: str
+    terms: dict[str, dict[str, Any]]
+    title: str
+
+
+COMMIT_MEAN = ({"control": {"commit": "mean"}}, "`terms.control.commit: mean`")
+VARIANTS = (
+    Variant("scaffold", "spfl+scaffold, mean", *COMMIT_MEAN),
+    Variant("feddc", "spfl+feddc, mean", *COMMIT_MEAN),
+)
 CLIENTS, ALPHA, SEEDS = 10, 0.5, (1, 2, 3)
 CONTROL = f"fedavg-{CLIENTS}-epochs"
 PAGE = Path(__file__).parent.parent / "docs" / "combinations.md"
@@ -91,9 +107,9 @@ class Task:
         )
 
     @property
-    def variants(self) -> tuple[str, ...]:
-        """The labels of its variants."""
-        return tuple(label for label, (name, _) in VARIANTS.items() if name in map(with_spfl, self.methods))
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants of its methods."""
+        return tuple(variant for variant in VARIANTS if variant.method in self.methods)
 
 
 TASKS = (
@@ -127,9 +143,8 @@ def compared(task: Task, runs: Path) -> list[fr.ComparisonResult]:
     """All methods of one data set, seed by seed, because each seed deals out the samples anew."""
     control = {"method": "fedavg", "label": CONTROL, "train": {"epochs": CLIENTS}}
     variants = [
-        {"method": method, "label": label, "terms": terms}
-        for label, (method, terms) in VARIANTS.items()
-        if label in task.variants
+        {"method": with_spfl(variant.method), "label": variant.label, "terms": variant.terms}
+        for variant in task.variants
     ]
     return [
         fr.compare(
@@ -185,11 +200,6 @@ class Line:
     def megabytes(self) -> str:
         """What was transferred."""
         return f"{self.results[0].bytes / 1e6:.1f}" if self.results else "–"
-
-
-def with_spfl(name: str) -> str:
-    """The combination."""
-    return "spfl" if name == "fedavg" else f"spfl+{name}"
 
 
 def signed(points: float) -> str:
@@ -249,7 +259,7 @@ def rows_against_spfl(task: Task, outcomes: list[fr.ComparisonResult]) -> Iterat
     yield "|---|---:|---:|---|"
     alone = Line.of(outcomes, "spfl")
     titles = {with_spfl(name): f"SPFL + {METHODS[name]}" for name in task.methods if name != "fedavg"}
-    titles |= {label: f"{titles[VARIANTS[label][0]]}, `terms.control.commit: mean`" for label in task.variants}
+    titles |= {each.label: f"SPFL + {METHODS[each.method]}, {each.title}" for each in task.variants}
     for name, title in titles.items():
         line = Line.of(outcomes, name)
         found = Difference.of(line, alone)
