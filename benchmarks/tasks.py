@@ -41,7 +41,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {},
     "fedseq": {},
     "spfl": {},
-    "fedgsp": {"route.beta": 2},  # two groups of two in the first round; the default is one of four
+    "fedgsp": {"route.beta": 2, "route.alpha": 2.0},  # two groups of two, then single clients; the default is one group
 }
 SIMULATIONS: Mapping[str, Mapping[str, Any]] = {
     "local, 1 worker": {"engine": "local", "workers": 1},
