@@ -43,6 +43,8 @@ def test_from_nothing_to_a_recommendation_and_again(program, tmp_path):
         assert (tmp_path / "here" / name).is_file(), name
     assert program("resume", "here", "--json").json == facts
     assert program("run", "here/recommended.yaml", "--rounds", "1", "--out", "run", "--quiet").code == 0
+    assert "here: is a tuning; its page is here/report.html" in program("report", "here").err
+    assert "here: is a tuning; its results are in here/tuning.json" in program("show", "here").err
     assert program("resume", "here", "--rounds", "9").err == (
         "fedrelay: --rounds, --tensorboard, --mlflow: here is a tuning; give a run, such as "
         "here/trials/METHOD/trial-01/seed-1\n"

@@ -13,7 +13,7 @@ import fedrelay as fr
 from fedrelay.experiment.spec import Experiment, load_file, validate
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.tuning.run_tuning import load_tuning, run_tuning
-from fedrelay.tuning.trial_runs import TrialRun
+from fedrelay.tuning.trial_runs import OwnInputs, TrialRun
 
 
 def choices(result):
@@ -94,7 +94,8 @@ def test_ctrl_c_keeps_what_was_done(short, tmp_path, monkeypatch):
 
 def test_kill_9_and_resume_come_to_the_same_choice(short, tmp_path, warm_python):
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "tuning.yaml").write_text((short.out / "tuning.yaml").read_text())
+    for name in ("tuning.yaml", "inputs.json"):
+        (tmp_path / "here" / name).write_text((short.out / name).read_text())
     process = warm_python.start("-m", "fedrelay", "resume", "here", "--quiet", folder=tmp_path)
     wanted = tmp_path / "here/trials/fedavg/trial-02/seed-1/metrics.jsonl"
     while not wanted.is_file() and process.poll() is None:
@@ -150,3 +151,15 @@ def test_data_of_your_own(tmp_path):
     assert Path(tmp_path / "here" / "report.html").is_file()
     with pytest.raises(KeyError, match="no method 'moon'; the tuning has fedavg"):
         result["moon"]
+    with pytest.raises(
+        fr.RunFolderError, match=r"was started with data of your own; .* fedrelay\.tune\(…, data=…, out="
+    ):
+        run_tuning(load_tuning(result.out), result.out)
+
+
+def test_data_of_your_own_cannot_join_a_tuning_later(tuned):
+    own = OwnInputs(fr.load_data("digits", clients=6))
+    with pytest.raises(
+        fr.RunFolderError, match="was started with nothing of your own; continue it with 'fedrelay resu"
+    ):
+        run_tuning(tuned.tuning, tuned.out, own=own)

@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import Json, Quiet, examples
+from fedrelay.errors import SpecError
 from fedrelay.files import make_folder, write_atomically
 
 PORT = 8642
@@ -50,8 +51,13 @@ def report(
     from fedrelay.report.report_content import describe
     from fedrelay.report.terminal.run_tables import facts_grid
     from fedrelay.report.web_page import web_page
+    from fedrelay.tuning.run_tuning import SPEC as TUNING
 
     output = CommandOutput(quiet=quiet, json=json)
+    for folder in runs:
+        if (folder / TUNING).is_file():
+            page, compared = folder / "report.html", folder / "comparison"
+            raise SpecError(f"{folder}: is a tuning; its page is {page}, its comparison is {compared}")
     page = out or runs[0] / "report.html"
     if page.is_dir():
         page = page / "report.html"

@@ -34,10 +34,14 @@ def show(
     from fedrelay.runtime.comparison import SPEC
     from fedrelay.runtime.run_folder import RunFolderReader
     from fedrelay.runtime.run_status import RunStatus
+    from fedrelay.tuning.run_tuning import SPEC as TUNING
 
     if (folder / SPEC).is_file():
         runs = ", ".join(str(run.parent) for run in sorted(folder.glob("*/*/run.json"))) or "none yet"
         raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
+    if (folder / TUNING).is_file():
+        example = folder / "trials/METHOD/trial-01/seed-1"
+        raise SpecError(f"{folder}: is a tuning; its results are in {folder / 'tuning.json'}; show a run, as {example}")
     output, run = CommandOutput(quiet=quiet, json=json), RunFolderReader.open(folder)
     experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
     page = [progress_table(experiment, history, status, run.task, run.best, run.extensions)]

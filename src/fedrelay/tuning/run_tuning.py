@@ -3,6 +3,7 @@
 A tuning folder holds everything, and nothing else is remembered:
 
     tuning.yaml           the settings
+    inputs.json           which inputs were the user's own, given from Python; they have to be given again
     trials/METHOD/trial-NN/seed-N    run folders; those of trials that were stopped can be resumed, too
     best/METHOD.yaml      the best settings of every method, for `fedrelay run`
     recommended.yaml      the best settings of the recommended method
@@ -14,6 +15,7 @@ Running it again reads the scores of trials from their folders, so it comes to t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from fedrelay.errors import DivergedError, RunFolderError, SpecError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.prepare import check_preparable, prepare_without_groups
 from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
-from fedrelay.files import make_folder, write_atomically
+from fedrelay.files import make_folder, read_regular_file, write_atomically
 from fedrelay.runtime.comparison import SPEC as COMPARISON_SPEC
 from fedrelay.runtime.comparison import run_comparison
 from fedrelay.tasks.task_facts import TaskFacts
@@ -45,7 +47,7 @@ from fedrelay.tuning.trial_runs import (
 )
 from fedrelay.tuning.tuned_methods import TunedMethod, TuningPlan, trial_folder
 
-SPEC = "tuning.yaml"
+SPEC, INPUTS = "tuning.yaml", "inputs.json"
 OnProgress = Callable[[int, int, str], None]
 """Is called with the runs that are done, the runs that are known so far, and the title of the last one."""
 
@@ -126,6 +128,8 @@ def _open_folder(out: Path, plan: TuningPlan, own: OwnInputs) -> TaskFacts:
             f"{out}: is not empty and holds something else; 'fedrelay resume {out}' continues a tuning, "
             "a new one needs another --out"
         )
+    if occupied:
+        _check_inputs(out, own)
     inputs = {"federation": own.federation, "module": own.module, "task": own.task}
     first = [plan.experiments(method, method.space.points()[:1])[0] for method in plan.methods]
     for experiment in () if occupied else first:
@@ -133,9 +137,23 @@ def _open_folder(out: Path, plan: TuningPlan, own: OwnInputs) -> TaskFacts:
     task = prepare_without_groups(first[0], **inputs).task_facts  # type: ignore[arg-type]
     if not occupied:
         make_folder(out)
+        write_atomically(out / INPUTS, json.dumps({"own": own.given}).encode())
         spec = tuning.model_dump(mode="json", exclude={"out"})
         write_atomically(out / SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
     return task
+
+
+def _check_inputs(out: Path, own: OwnInputs) -> None:
+    """Refuse to go on with other inputs than those that the tuning was started with."""
+    try:
+        before = tuple(json.loads(read_regular_file(out / INPUTS))["own"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{out / INPUTS}: is damaged ({error})") from None
+    if before != own.given:
+        what = " and ".join(before) or "nothing"
+        again = "".join(f"{name}=…, " for name in before)
+        how = f"fedrelay.tune(…, {again}out={str(out)!r})" if before else f"'fedrelay resume {out}'"
+        raise RunFolderError(f"{out}: was started with {what} of your own; continue it with {how}")
 
 
 def _choose(

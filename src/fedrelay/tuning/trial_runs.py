@@ -33,8 +33,10 @@ class OwnInputs:
     task: Task | None = None
 
     @property
-    def given(self) -> bool:
-        return any(each is not None for each in (self.federation, self.module, self.task))
+    def given(self) -> tuple[str, ...]:
+        """Which of them the user gave."""
+        parts = {"data": self.federation, "model": self.module, "task": self.task}
+        return tuple(name for name, part in parts.items() if part is not None)
 
 
 NO_OWN_INPUTS = OwnInputs()

@@ -31,12 +31,12 @@ def tuning_heading(tuning: Tuning) -> RenderableType:
     """Describe what is about to be tuned."""
     tune = tuning.tune
     names = ", ".join(entry.name for entry in tuning.methods)
+    halving = f"; the better half goes on at {plural(tune.rungs - 1, 'rung')}" if tune.rungs > 1 else ""
     rows = {
         "budget": objective_in_words(tuning)
         if tune.objective == "score"
         else f"{COST_NAMES[tune.objective]} to {tuning.stop.target:g}, {objective_in_words(tuning)}",
-        "trials": f"{tune.trials} of each method, seeds {', '.join(map(str, tuning.tuning_seeds))}; "
-        f"the better half goes on at {plural(tune.rungs - 1, 'rung')}",
+        "trials": f"{tune.trials} of each method, seeds {', '.join(map(str, tuning.tuning_seeds))}{halving}",
         "judged on": f"validation samples, {share_in_words(tuning)}",
         "compared on": f"test samples, fresh seeds {', '.join(map(str, tuning.seeds))}",
     }
