@@ -82,3 +82,20 @@ def test_unusual_claims_are_events_of_the_run(six, tmp_path):
     [event] = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert (event["round"], event["node"], event["what"]) == (1, "n02", "unusual claim")
     assert event["done"] == "accepted: it claims 9,000 samples; it claimed 300"
+
+
+def test_a_curious_server_reads_label_sets_from_the_last_bias(make_nodes, use_nodes):
+    """What docs/security.md warns of: nodes share no class counts, and the server knows their labels all the same."""
+    nodes = make_nodes(open_federation(DataSettings(name="digits", clients=5, partition="shards"), 3))
+    use_nodes(nodes)
+    assert all(facts.histogram is None for facts in nodes.remote.facts)
+    raised = {}
+
+    def look(request, reply):
+        sent, returned = request.arrays["models"][0], reply.arrays["models"][0]
+        raised[request.header["hop"][3]] = set(np.flatnonzero(returned[-10:] > sent[-10:]).tolist())
+        return reply
+
+    nodes.connection.reply_faults = dict.fromkeys(nodes.names, look)
+    run(model="logistic")
+    assert raised == {client: set(nodes.federation.train_samples(client).y.tolist()) for client in range(5)}
