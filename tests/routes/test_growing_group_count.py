@@ -113,3 +113,10 @@ def test_a_note_says_when_chains_shrink_to_single_clients():
     assert note(100, 60, pace="federation", beta=51).startswith("route: from round 1 of 60 on")
     assert note(100, 60, pace="full-parallel", beta=60) is None  # FedSeq2Par is meant to
     assert note(1, 60, pace="federation") is None
+
+
+@pytest.mark.parametrize("growth", ["linear", "log", "exp"])
+@pytest.mark.parametrize(("clients", "rounds"), [(20, 10), (100, 60), (368, 500), (37, 25)])
+def test_the_growth_that_scales_with_the_federation_needs_no_note(growth, clients, rounds):
+    route = GrowingGroupCount(growth=growth, pace="federation")
+    assert route.planning_warning(PlanningContext(clients, 0.3, 1, (), rounds)) is None

@@ -24,6 +24,7 @@ from pydantic import Field, model_validator
 from fedrelay.grouping.group_count_growth import (
     PAPER_ALPHA,
     PAPER_BETA,
+    SEQUENTIAL_SHARE,
     Growth,
     alpha_for_full_parallel,
     group_count_in_round,
@@ -79,7 +80,7 @@ class GrowingGroupCount(GroupRouting):
         """Say when a method that should stay sequential for most rounds does not."""
         rounds, half = range(1, context.rounds + 1), context.client_count // 2
         last = bisect_right(rounds, half, key=lambda round: self.count(context, round))
-        if self.pace == "full-parallel" or context.client_count == 1 or last == context.rounds:
+        if self.pace == "full-parallel" or context.client_count == 1 or last >= int(SEQUENTIAL_SHARE * context.rounds):
             return None
         return (
             f"route: from round {last + 1} of {context.rounds} on, there are more groups than half of the "

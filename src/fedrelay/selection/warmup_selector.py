@@ -3,8 +3,8 @@
 Paper: M. Arafeh et al., WFSL, 2025: all clients, random ones (RN), or genetic selection (GA).
 
 Rule: clients without samples are never selected. The order of a chain is always random. Genetic selection has a
-memory: a client that was selected in one cycle is not selected again until the pool of all clients is used up, that is
-until fewer than m others are left. Then all are in the pool again.
+memory: a client that was selected in one cycle is not selected again until fewer than m others are left. Then all are
+in the pool again.
 
 Deviations: the memory is in the authors' program, not in the paper (`memory: false`). Their program begins anew one
 cycle earlier if exactly m clients are left, so that some may never be selected. The paper gives no weights for its two
@@ -90,7 +90,9 @@ class WarmupSelector(Section):
         "a cluster is exhausted, as the paper's footnote says) or equation (also by the difference of their sizes)",
     )
     memory: bool = Field(
-        True, description="genetic: select a client again only after all others, as in the authors' program"
+        True,
+        description="genetic: do not select a client again until fewer than `count` others are left, as in the "
+        "authors' program",
     )
     similarity: float = Field(
         SIMILARITY["text"],
