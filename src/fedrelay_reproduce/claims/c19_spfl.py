@@ -23,7 +23,8 @@ epochs ends as high (76.0 against 75.7 %), in half the virtual time. The criteri
 FedDisco only. Of the others FedProx and FedDyn gain as well, and SPFL with FedDyn ends highest (79.1 %); SCAFFOLD and
 FedDC, which gains most in the paper, collapse with SPFL (45 → 33 and 63 → 28 %). That was our rule, not the methods:
 these runs were made when clients changed their control variates at every visit, while the server's stood still. With
-one commit per merge, as it is now, both end as high as SPFL alone, within its noise, or higher (docs/combinations.md). MOON was not run.
+one commit per merge, as it is now, both end as high as SPFL alone, within its noise, or higher (docs/combinations.md).
+MOON was not run.
 """
 
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
