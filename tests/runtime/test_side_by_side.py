@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -9,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from fedrelay.runtime.side_by_side import side_by_side
 
 LONG_WORK = """
 import os, time
@@ -20,12 +23,9 @@ def work(name):
 """
 
 PARENT = """
-import multiprocessing
 from fedrelay.runtime.side_by_side import side_by_side
 from long_work import work
 
-forked = multiprocessing.get_context("fork")  # other workers would import everything first
-multiprocessing.get_context = lambda method: forked
 list(side_by_side(work, ["one", "two"], 2))
 """
 
@@ -58,3 +58,20 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(warm_python, tmp_path):
         for worker in workers:
             if not ended(worker):
                 os.kill(worker, signal.SIGKILL)
+
+
+def refuse(item):
+    raise ValueError(item)
+
+
+def test_an_error_interrupts_the_workers_and_no_other_process():
+    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,))
+    other.start()
+    try:
+        with pytest.raises(ValueError, match="one"):
+            list(side_by_side(refuse, ["one"], 1))
+        other.join(0.2)
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()

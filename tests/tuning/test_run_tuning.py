@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.tuning.tiny import tiny_tuning
 
 import fedrelay as fr
 from fedrelay.experiment.spec import Experiment, load_file, validate
+from fedrelay.runtime.comparison import load_comparison
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.tuning.run_tuning import load_tuning, run_tuning
 from fedrelay.tuning.trial_runs import OwnInputs, TrialRun
@@ -163,3 +165,34 @@ def test_data_of_your_own_cannot_join_a_tuning_later(tuned):
         fr.RunFolderError, match="was started with nothing of your own; continue it with 'fedrelay resu"
     ):
         run_tuning(tuned.tuning, tuned.out, own=own)
+
+
+SCRIPT = """
+import fedrelay as fr
+from fedrelay.tuning import trial_runs
+
+print("once")
+trial_runs.cores = lambda: 2
+
+class Everybody(fr.Routing):
+    def plan(self, context, round):
+        return fr.RoundPlan(round, tuple(fr.Route((client,)) for client in range(context.client_count)))
+
+fr.register("mine", summary="all clients side by side", route=Everybody)
+tune = {"seeds": [1], "rungs": 1, "extensions": 0}
+fr.tune(["mine"], clients=6, samples=100, rounds=1, trials=2, seeds=[7], tune=tune, out="here", progress=False)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_script_needs_no_guard_and_goes_on_with_another_number_of_cores(tmp_path, warm_python):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for cores in (2, 1):
+        script = SCRIPT.replace("cores = lambda: 2", f"cores = lambda: {cores}")
+        (tmp_path / "script.py").write_text(script)
+        process = warm_python.run("script.py", folder=tmp_path)
+        assert process.wait() == 0, process.err
+        assert process.out == "once\n"
+    engines = [RunFolderReader(path.parent).experiment.engine.workers for path in tmp_path.rglob("run.json")]
+    assert engines == [1, 1, 1]
+    assert load_comparison(tmp_path / "here" / "comparison").engine.workers == 0

@@ -153,9 +153,7 @@ def run_comparison(
     """Run all runs of a comparison that are not complete yet."""
     runs = experiments(comparison)
     if comparison.out is not None:
-        _open_folder(
-            comparison.out, comparison, lambda: _check_runs([run for _, run in runs], federation, module, task)
-        )
+        open_folder(comparison.out, comparison, lambda: _check_runs([run for _, run in runs], federation, module, task))
     methods = {entry.name: MethodResults(entry.name, entry.method, ()) for entry in comparison.methods}
     for entry, experiment in runs:
         sofar = methods[entry.name]
@@ -185,8 +183,17 @@ def load_comparison(folder: Path) -> Comparison:
         raise RunFolderError(f"{folder}: {SPEC} is damaged: {error}") from None
 
 
-def _open_folder(folder: Path, comparison: Comparison, check_preparable: Callable[[], object]) -> None:
-    """Open a new folder, or one that holds the same comparison; errors show before anything is written."""
+def open_folder(folder: Path, comparison: Comparison, check_preparable: Callable[[], object] = lambda: None) -> None:
+    """Open a new folder, or one that holds the same comparison.
+
+    Args:
+        folder: Where the comparison is.
+        comparison: What it compares.
+        check_preparable: Called for a new folder before anything is written, so that errors show.
+
+    Raises:
+        RunFolderError: The folder holds something else, or cannot be created.
+    """
     if not folder.exists():
         check_preparable()
     try:

@@ -26,8 +26,7 @@ from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.prepare import check_preparable, prepare_without_groups
 from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
 from fedrelay.files import make_folder, read_regular_file, write_atomically
-from fedrelay.runtime.comparison import SPEC as COMPARISON_SPEC
-from fedrelay.runtime.comparison import run_comparison
+from fedrelay.runtime.comparison import open_folder, run_comparison
 from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.tuning.optuna_study import write_studies
 from fedrelay.tuning.result import MethodTuning, TuningResult, spec_file
@@ -43,7 +42,6 @@ from fedrelay.tuning.trial_runs import (
     TrialRun,
     executing,
     process_count,
-    with_one_core,
 )
 from fedrelay.tuning.tuned_methods import TunedMethod, TuningPlan, trial_folder
 
@@ -69,9 +67,8 @@ def run_tuning(
         DivergedError: No trial of any method came to its end.
     """
     plan = TuningPlan.of(tuning)
-    processes = process_count(tuning.engine, own)
-    if processes > 1:
-        plan = TuningPlan(tuning, with_one_core(plan.comparison), plan.methods)
+    devices = {entry.train.get("device", tuning.train.device) for entry in tuning.methods}
+    processes = process_count(tuning.engine, devices, own)
     task = _open_folder(out, plan, own)
     ladder = rungs(tuning.tune.rungs, tuning.rounds, tuning.stop)
     counter = _Counter(on_progress)
@@ -213,10 +210,10 @@ def _score(seeds: Sequence[TrialRun], metric: Metric, tuning: Tuning) -> TrialSc
 
 
 def _method_tuning(plan: TuningPlan, method: TunedMethod, choice: Choice) -> MethodTuning:
-    """The method with the settings that were chosen, as a user would write them: with the engine that was asked for."""
+    """The method with the settings that were chosen, as a user would write them."""
     [experiment] = plan.experiments(method, [choice.best.point])
-    seed, engine = Experiment.model_fields["seed"].default, plan.tuning.engine
-    return MethodTuning(method, choice, experiment.model_copy(update={"seed": seed, "engine": engine}))
+    seed = Experiment.model_fields["seed"].default
+    return MethodTuning(method, choice, experiment.model_copy(update={"seed": seed}))
 
 
 def _final_comparison(plan: TuningPlan, chosen: Sequence[MethodTuning], out: Path) -> Comparison:
@@ -227,11 +224,8 @@ def _final_comparison(plan: TuningPlan, chosen: Sequence[MethodTuning], out: Pat
 
 
 def _compared_runs(final: Comparison, out: Path) -> list[Run]:
-    """The runs of the comparison, whose folder is opened as `run_comparison` does it."""
-    if not (out / COMPARISON_SPEC).is_file():
-        make_folder(out)
-        spec = final.model_dump(mode="json", exclude={"out"})
-        write_atomically(out / COMPARISON_SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+    """The runs of the comparison, whose folder is opened."""
+    open_folder(out, final)
     return [
         ComparedRun(f"{entry.name}, seed {experiment.seed}", entry, experiment, out)
         for entry, experiment in experiments(final)

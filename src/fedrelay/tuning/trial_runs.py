@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from fedrelay.data.own_data_per_seed import OwnData
 from fedrelay.engines.local.executor import one_thread
-from fedrelay.engines.local.simulation_engine import cores
-from fedrelay.errors import DivergedError, NoUpdateAcceptedError
-from fedrelay.experiment.data_and_model import OwnModel
-from fedrelay.experiment.spec import Comparison, ComparisonEntry, EngineSettings, Experiment
+from fedrelay.engines.local.simulation_engine import can_fork, cores
+from fedrelay.errors import DivergedError, NoUpdateAcceptedError, RunFolderError
+from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
+from fedrelay.experiment.data_and_model import OwnModel, with_absolute_paths
+from fedrelay.experiment.spec import ComparisonEntry, EngineSettings, Experiment
 from fedrelay.runtime.comparison import run_entry, run_folder
 from fedrelay.runtime.result import Row
 from fedrelay.runtime.round_loop import resume_run, run_experiment
@@ -60,9 +61,9 @@ class TrialRun:
     @property
     def done(self) -> bool:
         """Whether the folder shows everything up to the rung: also after a kill, nothing is done twice."""
-        if not (self.folder / "run.json").is_file():
+        if not self._started:
             return False
-        records = RunFolderReader.open(self.folder)
+        records = self._records()
         if RunStatus.of(records).state in ("complete", *FAILURES):
             return True
         return any(map(self.rung.reached, records.lines("metrics")))
@@ -70,8 +71,7 @@ class TrialRun:
     def execute(self, own: OwnInputs = NO_OWN_INPUTS) -> None:
         """Start the run or continue it, and pause at the rung. A run that fails has that in its folder."""
         common = {"federation": own.federation, "module": own.module, "task": own.task, "pause": self.rung.reached}
-        started = (self.folder / "run.json").is_file()
-        run = partial(resume_run, self.folder) if started else partial(run_experiment, self.experiment)
+        run = partial(resume_run, self.folder) if self._started else partial(run_experiment, self.experiment)
         try:
             run(**common)
         except (DivergedError, NoUpdateAcceptedError):
@@ -79,10 +79,42 @@ class TrialRun:
 
     def rows(self) -> tuple[list[Row], str]:
         """The rows of metrics up to the rung, and why the run failed before it, if it did."""
-        records = RunFolderReader.open(self.folder)
+        records = self._records()
         history, status = records.lines("metrics"), RunStatus.of(records)
         failed = status.state in FAILURES and not any(map(self.rung.reached, history))
         return self.rung.rows(history), status.reason if failed else ""
+
+    @property
+    def _started(self) -> bool:
+        return (self.folder / "run.json").is_file()
+
+    def _records(self) -> RunFolderReader:
+        """What the run wrote.
+
+        Raises:
+            RunFolderError: It has other settings than this trial, as after a change of `tuning.yaml`.
+        """
+        records = RunFolderReader.open(self.folder)
+        if other := _other_settings(records, self.experiment):
+            raise RunFolderError(
+                f"{self.folder}: was run with other settings of {', '.join(other)} than this trial has; "
+                "use the settings that the tuning was started with, or another --out"
+            )
+        return records
+
+
+def _other_settings(records: RunFolderReader, wanted: Experiment) -> list[str]:
+    """The settings of a run that are not those that are wanted, apart from what a run fills in or may change."""
+    there = records.experiment
+    [wanted] = with_watched_classes(with_public_samples([with_absolute_paths(wanted)]))
+    model = wanted.model.model_copy(update={"name": wanted.model.name or there.model.name})
+    metric = wanted.eval.model_copy(update={"metric": wanted.eval.metric or there.eval.metric})
+    wanted = wanted.model_copy(update={"model": model, "eval": metric})
+    free = {"out", "engine", *(["data"] if records.facts.get("own_data") else [])}
+    if there.rounds > wanted.rounds:  # it was continued beyond its end; the rounds before are the same
+        free.add("rounds")
+    ours, theirs = (each.model_dump(mode="json", exclude=free) for each in (wanted, there))
+    return [name for name in ours if ours[name] != theirs[name]]
 
 
 @dataclass(frozen=True)
@@ -111,14 +143,20 @@ Execute = Callable[[Sequence[Run]], None]
 """Does runs that are not done yet."""
 
 
-def with_one_core(comparison: Comparison) -> Comparison:
-    """The same comparison, whose runs take one core each; results do not depend on it."""
-    return comparison.model_copy(update={"engine": comparison.engine.model_copy(update={"workers": 1})})
+def with_one_core(experiment: Experiment) -> Experiment:
+    """The same experiment on one core; its result does not depend on it."""
+    return experiment.model_copy(update={"engine": experiment.engine.model_copy(update={"workers": 1})})
 
 
-def process_count(engine: EngineSettings, own: OwnInputs) -> int:
-    """How many runs go side by side. Ray has workers of its own, and own objects cannot be sent to processes."""
-    return 1 if own.given or engine.name != "local" else engine.workers or cores()
+def process_count(engine: EngineSettings, devices: Iterable[str], own: OwnInputs) -> int:
+    """How many runs go side by side, on one core each.
+
+    Only one where Ray has workers of its own, where runs would share a GPU, and for the user's own objects, which
+    cannot be sent to processes.
+    """
+    if own.given or engine.name != "local" or not all(map(can_fork, devices)):
+        return 1
+    return engine.workers or cores()
 
 
 @contextmanager
@@ -157,4 +195,4 @@ def executing(processes: int, own: OwnInputs, on_end: Callable[[Run], None]) -> 
 
 def _execute(run: Run) -> None:
     with one_thread():
-        run.execute()
+        replace(run, experiment=with_one_core(run.experiment)).execute()

@@ -56,10 +56,13 @@ def start_local(job: TrainingJob, workers: int, client_states: ClientStateStore 
     With one worker, on other systems than Linux, or on another device than the CPU, everything runs in this process.
     """
     count = workers or cores()
-    forks = sys.platform == "linux" and torch.device(job.train.device).type == "cpu"
-    return SimulationEngine(
-        job, ForkedExecutor(job, count) if forks and count > 1 else InlineExecutor(job), client_states
-    )
+    forks = count > 1 and can_fork(job.train.device)
+    return SimulationEngine(job, ForkedExecutor(job, count) if forks else InlineExecutor(job), client_states)
+
+
+def can_fork(device: str) -> bool:
+    """Whether processes that compute on this device may be forked: others than the CPU do not survive it."""
+    return sys.platform == "linux" and torch.device(device).type == "cpu"
 
 
 def cores() -> int:
