@@ -231,6 +231,9 @@ def test_a_ledger_without_the_pass_is_damaged(tmp_path, lines, message):
     folder = died(tmp_path, 2)
     path = folder / "ledger.jsonl"
     path.write_text("".join(lines(path.read_text().splitlines(keepends=True))))
+    with pytest.raises(fr.RunFolderError, match=r"ledger\.jsonl.*checksum"):
+        fr.resume(folder)
+    (folder / "checksums.jsonl").unlink()
     with pytest.raises(fr.RunFolderError, match=message):
         fr.resume(folder)
 

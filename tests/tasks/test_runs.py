@@ -32,6 +32,8 @@ def federation(task: str) -> fr.Federation:
 
 SMALL = {"rounds": 3, "fraction": 0.5, "batch_size": 5, "lr": 0.1}
 HEADLINES = {"regression": "rmse", "binary": "auroc", "multilabel": "f1_macro"}
+CONSTANT = {"regression": 2.35, "binary": 0.5, "multilabel": 0.76}
+"""The scores of a model that always gives the best constant answer: the mean, and every label."""
 
 
 @pytest.mark.parametrize("task", HEADLINES)
@@ -40,9 +42,8 @@ def test_every_task_with_every_kind_of_route(task, method):
     data = federation(task)
     results = [fr.run(method, data=data, workers=workers, **SMALL) for workers in (1, 2)]
     assert results[0].weights_sha256 == results[1].weights_sha256
-    scores = [row[HEADLINES[task]] for row in results[0].history]
-    better = scores[-1] < scores[0] if task == "regression" else scores[-1] >= scores[0]
-    assert better, scores
+    score = results[0].history[-1][HEADLINES[task]]
+    assert score < CONSTANT[task] / 5 if task == "regression" else score > CONSTANT[task] + 0.05
 
 
 def test_without_classes_groups_are_formed_at_random_and_the_log_says_so(caplog):
