@@ -41,7 +41,7 @@ def stop_after(round_to_stop: int):
     return Stop()
 
 
-def begun(tmp_path, small, *, checkpoint_seconds=0.0, dies_after=2) -> Path:
+def begun(tmp_path, small, *, checkpoint_seconds=0.0, dies_after=2, **more) -> Path:
     """A run whose process died."""
     out = tmp_path / "begun"
     with pytest.raises(KeyboardInterrupt):
@@ -49,7 +49,7 @@ def begun(tmp_path, small, *, checkpoint_seconds=0.0, dies_after=2) -> Path:
             "fedseq",
             **small,
             out=out,
-            **{"checkpoint.seconds": checkpoint_seconds},
+            **{"checkpoint.seconds": checkpoint_seconds, **more},
             callbacks=stop_after(dies_after),
         )
     return out
@@ -211,9 +211,21 @@ def lose_a_round(folder: Path) -> None:
     (folder / "ledger.jsonl").write_text(lines[1])
 
 
-def lose_the_last_round(folder: Path) -> None:
-    lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
-    (folder / "ledger.jsonl").write_text(lines[0])
+def lose_the_last_line(name: str):
+    def apply(folder: Path) -> None:
+        lines = (folder / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join(lines[:-1]))
+
+    return apply
+
+
+lose_the_last_round = lose_the_last_line("ledger.jsonl")
+
+
+def invent_an_event(folder: Path, round: int = 1) -> None:
+    event = {"round": round, "route": 0, "hop": 0, "client": 0, "what": "dropout", "done": "skipped"}
+    with (folder / "events.jsonl").open("a") as file:
+        file.write(json.dumps(event) + "\n")
 
 
 def change_a_digit(name: str, key: str):
@@ -266,14 +278,20 @@ def other_data(folder: Path) -> None:
         (damage("checkpoint.json", None), r"checkpoint\.json is missing; the run is damaged"),
         (resealed("plan.json", b'{"clients": 20, "groups": [[0, 999]]}'), r"plan\.json: is damaged"),
         (resealed("plan.json", b'{"clients": 20, "groups": [[0, 1], [1]]}'), r"plan\.json: is damaged"),
-        (damage("metrics.jsonl", None), r"metrics\.jsonl lacks rounds"),
+        (damage("metrics.jsonl", None), r"metrics\.jsonl, line 1 \(round 1\): is missing"),
         (
             damage("metrics.jsonl", b'{"round": 1, "accuracy": 0.5}\n'),
             r"metrics\.jsonl, line 1 \(round 1\): was changed",
         ),
         (damage("run.json", b"[" * 100_000), r"run\.json: is damaged"),
         (lose_a_round, r"ledger\.jsonl, line 1 \(round 2\): was changed since it was written, or a line before it is"),
-        (lose_the_last_round, r"ledger\.jsonl has 1 of 2 rounds"),
+        (lose_the_last_round, r"ledger\.jsonl, line 2 \(round 2\): is missing; its checksum is in checksums\.jsonl"),
+        (lose_the_last_line("timings.jsonl"), r"timings\.jsonl, line 2 \(round 2\): is missing"),
+        (
+            lose_the_last_line("checksums.jsonl"),
+            r"line 2 \(round 2\): has no checksum .*; it was added later, or checks",
+        ),
+        (invent_an_event, r"events\.jsonl, line 1 \(round 1\): has no checksum in checksums\.jsonl, though its round"),
         (
             change_a_digit("ledger.jsonl", "bytes"),
             r"ledger\.jsonl, line 2 \(round 2\): was changed since it was written",
@@ -302,6 +320,53 @@ def test_a_changed_digit_of_a_complete_run_is_named_by_all_readers(run, capsys):
     for words in (["resume", str(run)], ["show", str(run)], ["report", str(run)]):
         assert main(words) != 0
         assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_lost_last_line_of_a_complete_run_is_named_by_all_readers(run, capsys):
+    lose_the_last_line("metrics.jsonl")(run)
+    for words in (["resume", str(run)], ["show", str(run)], ["report", str(run)]):
+        assert main(words) != 0
+        assert f"{run / 'metrics.jsonl'}, line 3 (round 3): is missing" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_invented_event_of_a_complete_run_does_not_change_its_result(run):
+    before = (run / "result.json").read_bytes()
+    invent_an_event(run, round=3)
+    with pytest.raises(fr.RunFolderError, match=r"events\.jsonl, line 1 \(round 3\): has no checksum"):
+        fr.resume(run)
+    assert (run / "result.json").read_bytes() == before
+
+
+def test_an_evaluation_after_the_checkpoint_is_dropped(tmp_path, small, run):
+    """A callback may ask for the end after a round was saved, and the process may die before it is saved again."""
+    folder = begun(tmp_path, small, **{"eval.every": 3})
+    row = json.loads((run / "metrics.jsonl").read_text().splitlines()[1])
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    invent_an_event(folder, round=2)
+    result = fr.resume(folder)
+    assert ([row["round"] for row in result.history], result.fault_events) == ([3], {})
+
+
+@pytest.mark.parametrize("written", range(6))
+def test_a_resume_that_dies_between_two_files_can_be_repeated(tmp_path, small, run, written, monkeypatch):
+    """All files that `resume` shortens: the checksums, and then the streams."""
+    folder = begun(tmp_path, small)
+    for stream in ("metrics", "ledger", "timings"):
+        with (folder / f"{stream}.jsonl").open("a") as file:
+            file.write((run / f"{stream}.jsonl").read_text().splitlines(keepends=True)[2])
+    left = iter(range(written))
+
+    def write(path, content):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        write_atomically(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedrelay.runtime.run_folder.write_atomically", write)
+        with pytest.raises(KeyboardInterrupt):
+            fr.resume(folder)
+    assert fr.resume(folder).weights_sha256 == fr.resume(run).weights_sha256
 
 
 def test_runs_of_earlier_versions_get_checksums_when_they_are_resumed(tmp_path, small, run, caplog):

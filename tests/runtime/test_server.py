@@ -6,6 +6,8 @@ import json
 from typing import ClassVar
 
 import pytest
+from tests.conftest import make_federation
+from torch import nn
 
 import fedrelay as fr
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
@@ -43,10 +45,21 @@ class Late(fr.Term):
         return state
 
 
+class Watch(fr.Term):
+    """Notes how many samples arrivals count for when the server state is updated."""
+
+    counted: ClassVar[list[list[int]]] = []
+
+    def update_server_state(self, server_state, arrivals, clients):
+        self.counted.append([arrival.samples for arrival in arrivals])
+        return server_state
+
+
 @pytest.fixture(autouse=True)
 def own_methods(monkeypatch):
     monkeypatch.setitem(METHODS, "spoil", MethodEntry("", merge=Spoil))
     monkeypatch.setitem(METHODS, "late", MethodEntry("", terms={"late": Late}))
+    monkeypatch.setitem(METHODS, "watch", MethodEntry("", terms={"watch": Watch}))
 
 
 @pytest.mark.parametrize("on_divergence", ["stop", "skip"])
@@ -84,3 +97,11 @@ def test_a_server_state_that_cannot_be_kept_is_refused(does, error, message):
         fr.run("late", clients=4, rounds=2, workers=1, terms={"late": {"does": does}})
     assert message in str(ended.value)
     assert fr.run("late", clients=4, rounds=2, workers=1).rounds == 2
+
+
+@pytest.mark.parametrize(("guard", "counted"), [({}, [5, 5, 90]), ({"largest_share": 0.5}, [5, 5, 10])])
+def test_the_server_state_of_terms_sees_capped_shares_too(guard, counted, monkeypatch):
+    monkeypatch.setattr(Watch, "counted", [])
+    data = make_federation([5, 5, 90])
+    fr.run("watch", data=data, model=nn.Linear(4, 3), rounds=1, fraction=1.0, workers=1, guard=guard)
+    assert [sorted(each) for each in Watch.counted] == [counted]

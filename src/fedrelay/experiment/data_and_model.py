@@ -212,10 +212,15 @@ def with_absolute_paths(experiment: Experiment) -> Experiment:
     table = (
         data.table.model_copy(update={"test": expand_home(test).resolve()}) if isinstance(test, Path) else data.table
     )
-    places = {name: expand_home(value).resolve() for name, value in experiment.engine if isinstance(value, Path)}
+    engine = experiment.engine
+    places: dict[str, Any] = {}
+    if engine.folder is not None:
+        places["folder"] = expand_home(engine.folder).resolve()
+    if engine.test is not None and not is_code_reference(engine.test):
+        places["test"] = str(expand_home(Path(engine.test)).resolve())
     update: dict[str, Any] = {
         "data": data.model_copy(update={"name": name, "path": path, "table": table}),
-        "engine": experiment.engine.model_copy(update=places),
+        "engine": engine.model_copy(update=places),
     }
     if isinstance(probe, str) and probe.lower().endswith(FILES):
         update["grouping"] = {**experiment.grouping, "probe": str(expand_home(Path(probe)).resolve())}

@@ -476,11 +476,16 @@ class EngineSettings(Section):
     )
     superlink: str = Field("127.0.0.1:9092", description="flower: HOST:PORT of the SuperLink")
     folder: Path | None = Field(None, description="flower: folder of the server, created by `fedrelay certificates`")
-    test: Path | None = Field(
+    test: str | None = Field(
         None,
         description="flower: test samples at the server, a file or MODULE:FUNCTION; default: nodes evaluate",
     )
     wait: float = Field(60.0, ge=0, description="flower: seconds to wait for nodes or for the SuperLink")
+
+    @field_validator("test", mode="before")
+    @classmethod
+    def _path_as_text(cls, test: object) -> object:
+        return str(test) if isinstance(test, Path) else test
 
     @field_validator("superlink")
     @classmethod

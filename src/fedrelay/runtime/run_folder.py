@@ -257,8 +257,14 @@ class RunFolderReader:
         return round
 
     def lines(self, stream: str) -> list[dict[str, Any]]:
-        """All complete lines of a stream."""
+        """All complete lines of a stream.
+
+        Raises:
+            RunFolderError: A line is damaged, was changed, is missing, or was added to a round that was saved before.
+        """
         path = self.path / f"{stream}.jsonl"
+        # In this order: a run that goes on writes lines first, then their checksums, then the checkpoint.
+        saved, checksums = self.saved_round, self._checksums(stream)
         try:
             lines = _complete_lines(path)
             rows = [json.loads(line) for line in lines]
@@ -276,22 +282,63 @@ class RunFolderReader:
             odd = [name for name, value in numbers.items() if not kinds.get(name, _is_number_or_none)(value)]
             if odd:
                 raise RunFolderError(f"{path}: is damaged (a line with an impossible {odd[0]})")
-        for number, (line, row, expected) in enumerate(zip(lines, rows, self._checksums(stream), strict=False), 1):
-            if _line_checksum(line) != expected:
-                raise RunFolderError(
-                    f"{path}, line {number} (round {row['round']}): was changed since it was written, or a line before "
-                    f"it is missing; its checksum in {CHECKSUMS} differs. Restore the file from a copy, or delete "
-                    f"{CHECKSUMS} to go on with what is there"
-                )
+        if checksums is not None and (problem := self._unverified(stream, lines, rows, checksums, saved)):
+            raise RunFolderError(
+                f"{path}, {problem}. Restore the file from a copy, or delete {CHECKSUMS} to go on with what is there"
+            )
         return rows
 
-    def _checksums(self, stream: str) -> list[str]:
-        """The checksums of the lines of a stream, up to a checkpoint; none in folders of earlier versions."""
+    def _unverified(
+        self,
+        stream: str,
+        lines: Sequence[bytes],
+        rows: Sequence[Mapping[str, Any]],
+        checksums: Sequence[tuple[int, str]],
+        saved: int,
+    ) -> str:
+        """Which line is not as it was written; empty if all are. Rounds after the saved one are still being written."""
+        for number, (line, row, (_, expected)) in enumerate(zip(lines, rows, checksums, strict=False), 1):
+            if _line_checksum(line) != expected:
+                return (
+                    f"line {number} (round {row['round']}): was changed since it was written, or a line before it is "
+                    f"missing; its checksum in {CHECKSUMS} differs"
+                )
+        for number, (round, _) in enumerate(checksums[len(lines) :], len(lines) + 1):
+            if round <= saved:
+                return f"line {number} (round {round}): is missing; its checksum is in {CHECKSUMS}"
+        verified = rows[: len(checksums)]
+        for number, row in enumerate(rows[len(checksums) :], len(checksums) + 1):
+            after = row["round"] == saved and self._may_follow_checkpoint(stream, row, verified)
+            if row["round"] <= saved and not after:
+                return (
+                    f"line {number} (round {row['round']}): has no checksum in {CHECKSUMS}, though its round was "
+                    "saved; it was added later, or checksums are missing"
+                )
+        return ""
+
+    def _may_follow_checkpoint(
+        self, stream: str, row: Mapping[str, Any], verified: Sequence[Mapping[str, Any]]
+    ) -> bool:
+        """Whether a line of the saved round may come after its checkpoint, which `resume` drops.
+
+        A callback that stops the run after the checkpoint has its model evaluated.
+        """
+        if stream == "metrics":
+            return all(each["round"] != row["round"] for each in verified)
+        return stream == "events" and not (self.path / "result.json").exists()
+
+    def _checksums(self, stream: str) -> list[tuple[int, str]] | None:
+        """Round and checksum of the lines of a stream, up to a checkpoint; None in folders of earlier versions."""
         path = self.path / CHECKSUMS
+        if not path.exists():
+            return None
         try:
             rows = [json.loads(line) for line in _complete_lines(path)]
-            return [str(checksum) for row in rows for checksum in row.get(stream, ())]
-        except (AttributeError, OSError, RecursionError, TypeError, ValueError) as error:
+            found = {
+                each: [(int(row["round"]), str(it)) for row in rows for it in row.get(each, ())] for each in STREAMS
+            }
+            return found[stream]
+        except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path}: is damaged ({error}); delete it to go on without checksums") from None
 
     @property
@@ -513,7 +560,7 @@ class RunFolder(RunFolderReader):
                 state = replace(state, best=self._restore_best(pointer["best"]))
         except (AttributeError, KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
-        valid = {stream: [row for row in self.lines(stream) if row["round"] <= round] for stream in STREAMS}
+        valid = {stream: [row for row in self._saved_lines(stream) if row["round"] <= round] for stream in STREAMS}
         recorded = [row["round"] for row in valid["ledger"]]
         if recorded != [*(0 for _ in setup), *range(1, round + 1)]:
             done = sum(1 <= each <= round for each in recorded)
@@ -537,16 +584,21 @@ class RunFolder(RunFolderReader):
                 leftover.unlink()
         return state
 
+    def _saved_lines(self, stream: str) -> list[dict[str, Any]]:
+        """The lines of a stream that were saved with a checkpoint; all of them where there are no checksums."""
+        checksums = self._checksums(stream)
+        return self.lines(stream)[: None if checksums is None else len(checksums)]
+
     def _rewrite(self, records: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Write streams again, and the checksums of their lines."""
+        """Write streams again. Checksums come first: a line that is still to be dropped needs none."""
         checksums: dict[int, dict[str, list[str]]] = {}
         for stream, rows in records.items():
-            lines = [_json(row) for row in rows]
-            if rows or (self.path / f"{stream}.jsonl").exists():
-                write_atomically(self.path / f"{stream}.jsonl", b"".join(lines))
-            for row, line in zip(rows, lines, strict=True):
-                _note_checksum(checksums, stream, row, line)
+            for row in rows:
+                _note_checksum(checksums, stream, row, _json(row))
         write_atomically(self.path / CHECKSUMS, _checksum_lines(checksums))
+        for stream, rows in records.items():
+            if rows or (self.path / f"{stream}.jsonl").exists():
+                write_atomically(self.path / f"{stream}.jsonl", b"".join(map(_json, rows)))
 
     def extend(self, experiment: Experiment, state: RunState) -> None:
         """Change the number of rounds to that of `experiment`, and note what the run had come to before.

@@ -91,7 +91,7 @@ class Server:
 
     def _merge(self, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
         """The state with a new global model; no model waits any more."""
-        phase = self.prepared.phase(state.round + 1)
+        phase, arrivals = self.prepared.phase(state.round + 1), self._capped(arrivals)
         inputs, place = self.merge_input(phase, state, arrivals), f"round {state.round + 1}: "
         with errors_in_own_part(phase.merge, "apply", place):
             weights, merge_state = checked_result(phase.merge.apply(inputs), inputs)
@@ -123,7 +123,7 @@ class Server:
         phase = self.prepared.phase(state.round)
         merge = phase.merge if isinstance(phase.merge, Mean) else Mean()
         models = self._models_of_clients(state) if phase.route.model_per_client else list(state.waiting.values())
-        return merge.apply(self.merge_input(phase, state, models)).weights
+        return merge.apply(self.merge_input(phase, state, self._capped(models))).weights
 
     def _models_of_clients(self, state: RunState) -> Sequence[Arrival]:
         """One arrival for each client with samples. A client without a hop so far has the first model."""
@@ -137,9 +137,6 @@ class Server:
     def merge_input(self, phase: Phase, state: RunState, arrivals: Sequence[Arrival]) -> MergeInput:
         """What a merge may look at."""
         memory = {name.removeprefix(_MERGE): t for name, t in state.server.items() if name.startswith(_MERGE)}
-        largest_share = self.prepared.experiment.guard.largest_share
-        if largest_share is not None:
-            arrivals = cap_shares(arrivals, largest_share)
         return MergeInput(
             state.weights,
             arrivals,
@@ -150,6 +147,11 @@ class Server:
             memory,
             phase.terms,
         )
+
+    def _capped(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """Arrivals of which none counts for more than the largest share, for the merge and for the state of terms."""
+        largest_share = self.prepared.experiment.guard.largest_share
+        return arrivals if largest_share is None else cap_shares(arrivals, largest_share)
 
     def _weighted(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
         """Arrivals with the samples that their hops count for in a mean."""

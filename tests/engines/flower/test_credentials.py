@@ -123,6 +123,9 @@ def test_a_superlink_does_not_start_with_a_certificate_that_has_ended(tmp_path, 
     (tmp_path / "secret").write_text("guess me")
     with pytest.raises(SpecError, match="is too short to be a secret; write at least 16 random characters"):
         credentials.check_server_folder(tmp_path)
+    (tmp_path / "secret").chmod(0o640)
+    with pytest.raises(SpecError, match=r"others can read this secret; make it private with: chmod 600 .*secret"):
+        credentials.check_server_folder(tmp_path)
     (tmp_path / "secret").unlink()
     with pytest.raises(SpecError, match="the secret cannot be read"):
         credentials.check_server_folder(tmp_path)

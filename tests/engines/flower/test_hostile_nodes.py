@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
+from fedrelay.engines.flower.node_facts import parse_facts
 from fedrelay.engines.flower.server.claims import Remark
 from fedrelay.experiment.spec import DataSettings
 
@@ -99,3 +101,15 @@ def test_a_curious_server_reads_label_sets_from_the_last_bias(make_nodes, use_no
     nodes.connection.reply_faults = dict.fromkeys(nodes.names, look)
     run(model="logistic")
     assert raised == {client: set(nodes.federation.train_samples(client).y.tolist()) for client in range(5)}
+
+
+@pytest.mark.parametrize(("rows", "samples", "validations"), [(10**12, 1000, 0), (999, 1000, 0), (1000, 900, 0)])
+def test_sums_of_a_table_over_other_rows_than_the_samples_are_refused(rows, samples, validations):
+    """They would set the scaling of all nodes, though the number of samples is agreed."""
+    sums = {"rows": rows, "numbers": {"age": {"known": rows, "total": 0.0, "squares": 1.0}}, "categories": {}}
+    header = {"samples": samples, "tests": 0, "validations": validations, "classes": 2, "shape": [1], "kind": "tabular"}
+    header |= {"fingerprint": "f", "table": {"target": "ill", "labels": ["no", "yes"], "statistics": sums}}
+    with pytest.raises(ValidationError, match="the sums of the table are over another number of rows"):
+        parse_facts(header)
+    right = {**header, "samples": rows - 100, "validations": 100}
+    assert parse_facts(right).table.statistics.rows == rows

@@ -27,7 +27,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
-from fedrelay.engines.flower.credentials import public_keys
+from fedrelay.engines.flower.credentials import public_keys, write_private
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.server.node_registration import ask_for_facts
 from fedrelay.engines.flower.wire import superlink_run
@@ -194,7 +194,7 @@ def test_a_server_with_another_secret_is_refused(federation, tmp_path):
     other = tmp_path / "server"
     other.mkdir()
     (other / "ca.pem").write_bytes((federation.folder / "server" / "ca.pem").read_bytes())
-    (other / "secret").write_bytes(b"guessed")
+    write_private(other / "secret", b"guessed")
     with pytest.raises(fr.EngineError, match="does not accept the secret"):
         fr.run("fedavg", **{**federation.settings, "engine.folder": other})
 

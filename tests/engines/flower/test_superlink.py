@@ -186,6 +186,22 @@ def test_a_superlink_that_answers_strangers_is_stopped(sleeping, monkeypatch):
         sleeping()
 
 
+@pytest.mark.parametrize("problem", [EngineError("status 500"), RuntimeError("no answer"), KeyboardInterrupt()])
+def test_a_superlink_that_cannot_be_checked_is_stopped(sleeping, monkeypatch, problem):
+    started = []
+
+    def fail(*_):
+        raise problem
+
+    start = superlink.SuperLink._start
+    monkeypatch.setattr(superlink.SuperLink, "_start", lambda self: started.append(start(self)) or started[0])
+    monkeypatch.setattr(superlink, "answers_strangers", fail)
+    expected = KeyboardInterrupt if isinstance(problem, KeyboardInterrupt) else EngineError
+    with pytest.raises(expected, match=r"could not be checked \((status 500|no answer)\)|^$"):
+        sleeping()
+    assert started[0].poll() is not None
+
+
 def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
     """The node says why, and the server hears it at once instead of waiting."""
     key = make_node_key(tmp_path / "small")

@@ -45,11 +45,11 @@ def start_flower(job: TrainingJob, experiment: Experiment, client_states: Client
 def open_connection(settings: EngineSettings) -> Connection:
     """A connection to the SuperLink, with a run of its own there."""
     check_installed()
-    from fedrelay.engines.flower.credentials import CA, SECRET, authority, public_keys, read
+    from fedrelay.engines.flower.credentials import CA, authority, public_keys, server_secret
     from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 
     folder = server_folder(settings)
-    trusted, secret = authority(folder / CA), read(folder / SECRET, "the secret")
+    trusted, secret = authority(folder / CA), server_secret(folder)
     return ServerSideConnection(settings.superlink, trusted, secret, public_keys(folder), wait=settings.wait)
 
 
@@ -68,7 +68,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
 
 
 def remote_federation(
-    data: DataSettings, facts: Mapping[str, NodeFacts], test: Path | None, remarks: tuple[Remark, ...] = ()
+    data: DataSettings, facts: Mapping[str, NodeFacts], test: str | None, remarks: tuple[Remark, ...] = ()
 ) -> Federation:
     """The federation of registered nodes; if they have tables, with the encoding on which they agree.
 
@@ -87,13 +87,13 @@ def remote_federation(
             raise SpecError(
                 "data.table: has no effect, because the nodes serve no tables (fedrelay node --data FILE.csv)"
             )
-        if test is not None and is_table_file(test):
+        if test is not None and is_table_file(Path(test)):
             raise SpecError(
                 f"engine.test: {test} is a table, but the nodes serve none; use an .npz file, or serve tables "
                 "(fedrelay node --data FILE.csv --target COLUMN)"
             )
         classes = max(each.classes for each in facts.values()) if facts else 0
-        samples = None if test is None else open_test_samples(str(test), classes or None)
+        samples = None if test is None else open_test_samples(test, classes or None)
         return RemoteFederation(data.name, tuple(facts), tuple(facts.values()), samples, remarks)
     encoded, shared = agreed
     target = next(each.table.target for each in facts.values() if each.table is not None)
@@ -102,9 +102,9 @@ def remote_federation(
     return TableFederation(remote, shared)
 
 
-def _encoded_test(path: Path, target: str, shared: SharedEncoding) -> Samples:
+def _encoded_test(source: str, target: str, shared: SharedEncoding) -> Samples:
     """The rows of a table at the server, encoded as those of the nodes; all of them are for testing."""
-    columns, source = read_table_columns(expand_home(path)), str(path)
+    columns = read_table_columns(expand_home(Path(source)))
     task = "classification" if shared.labels else "regression"
     table = table_of(columns, TableSettings(target=target), source, task, for_testing=True).matching(shared.encoding)
     x, y = encode_rows(shared.encoding, table), table.encoded_targets(shared.labels)
@@ -113,13 +113,12 @@ def _encoded_test(path: Path, target: str, shared: SharedEncoding) -> Samples:
 
 def show_roster(settings: EngineSettings) -> list[RosterEntry]:
     """All nodes whose keys are in the server's folder, and their state."""
-    from fedrelay.engines.flower.credentials import CA, SECRET, authority, public_keys, read
+    from fedrelay.engines.flower.credentials import CA, authority, public_keys, server_secret
     from fedrelay.engines.flower.wire.superlink_calls import last_seen
 
     folder = server_folder(settings)
     keys, connection = public_keys(folder), open_connection(settings)
-    secret = read(folder / SECRET, "the secret")
-    seen = last_seen(settings.superlink, authority(folder / CA), secret, keys)
+    seen = last_seen(settings.superlink, authority(folder / CA), server_secret(folder), keys)
     return read_roster(connection, tuple(keys), folder, max(1.0, settings.wait), seen)
 
 

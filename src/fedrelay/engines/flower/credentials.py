@@ -92,7 +92,7 @@ def check_server_folder(folder: Path) -> None:
     """Check that the folder has all that a SuperLink needs, and that its certificate is valid."""
     authority(folder / CA)
     read(folder / SERVER_KEY, "the server's key")
-    if len(read(folder / SECRET, "the secret")) < SHORTEST_SECRET:
+    if len(server_secret(folder)) < SHORTEST_SECRET:
         raise SpecError(
             f"{folder / SECRET}: is too short to be a secret; write at least {SHORTEST_SECRET} random characters"
         )
@@ -102,6 +102,14 @@ def check_server_folder(folder: Path) -> None:
             f"{folder / SERVER}: the certificate expired on {end:%Y-%m-%d}; "
             f"make a new one with: fedrelay certificates {folder} --renew"
         )
+
+
+def server_secret(folder: Path) -> bytes:
+    """The server's secret. One that others can read is refused."""
+    path = folder / SECRET
+    content = read(path, "the secret")
+    _refuse_readable(path, "secret")
+    return content
 
 
 def hosts_of(certificate: x509.Certificate) -> list[str]:
@@ -140,8 +148,7 @@ def private_key(path: Path) -> PrivateKey:
         raise SpecError(f"{path}: is a public key; --key needs the private one, which `fedrelay key` made beside it")
     if b"BEGIN CERTIFICATE" in content:
         raise SpecError(f"{path}: is a certificate; --key needs the private key of this node, made by `fedrelay key`")
-    if path.stat().st_mode & 0o077:
-        raise SpecError(f"{path}: others can read this key; make it private with: chmod 600 {path}")
+    _refuse_readable(path, "key")
     with _parsing(path, "a private key"):
         try:
             key = serialization.load_ssh_private_key(content, None)
@@ -198,6 +205,11 @@ def _refuse_existing(*paths: Path) -> None:
     for path in paths:
         if path.exists():
             raise SpecError(f"{path}: already exists and is not replaced")
+
+
+def _refuse_readable(path: Path, what: str) -> None:
+    if path.stat().st_mode & 0o077:
+        raise SpecError(f"{path}: others can read this {what}; make it private with: chmod 600 {path}")
 
 
 def read(path: Path, what: str) -> bytes:

@@ -136,6 +136,9 @@ class NodeFacts(Section):
             raise ValueError("the histogram has another number of classes")
         if self.histogram and not self.target_shape and sum(self.histogram) != self.samples:
             raise ValueError("the histogram has another number of samples")
+        if self.table is not None and self.table.statistics.rows != self.samples + self.validations:
+            # Without this, sums over more rows than were agreed would set the scaling of all nodes.
+            raise ValueError("the sums of the table are over another number of rows than it trains on and validates")
         names = [each.name for each in self.inputs]
         if bool(names) != (self.kind == "multi-input") or (names and self.shape):
             raise ValueError("samples have one input or several, not both")

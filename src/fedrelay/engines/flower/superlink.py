@@ -25,8 +25,9 @@ from fedrelay.engines.flower.credentials import (
     authority,
     check_server_folder,
     public_keys,
-    read,
+    server_secret,
 )
+from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.wire import token_superlink
 from fedrelay.engines.flower.wire.superlink_calls import admit, answers_strangers, listens
 from fedrelay.errors import EngineError
@@ -52,7 +53,7 @@ class SuperLink:
         self.address = f"{host}:{port}"
         self.local = f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
         check_server_folder(folder)
-        self.authority, self.secret = authority(folder / CA), read(folder / SECRET, "the secret")
+        self.authority, self.secret = authority(folder / CA), server_secret(folder)
         self.admitted: dict[str, PublicKey] = {}
         self.refused: set[str] = set()
         if listens(self.local, self.authority):
@@ -122,17 +123,33 @@ class SuperLink:
                 self.process.wait()
 
     def _await_listening(self) -> None:
+        """Wait until it listens, and make sure that it refuses strangers. Whatever fails, it does not stay up."""
+        try:
+            self._wait_for_port()
+            self._check_strangers()
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_for_port(self) -> None:
         began = time.monotonic()
         while not listens(self.local, self.authority):
             if self.process.poll() is not None or time.monotonic() - began > PATIENCE:
-                self.close()
                 raise EngineError(
                     f"the SuperLink does not listen on {self.address}; {self.folder / 'superlink.log'} says why. "
                     f"Is the port taken, or the certificate not for {self.local.rpartition(':')[0]}?"
                 )
             time.sleep(0.2)
-        if answers_strangers(self.local, self.authority):
-            self.close()
+
+    def _check_strangers(self) -> None:
+        try:
+            answered = answers_strangers(self.local, self.authority)
+        except Exception as error:
+            raise EngineError(
+                f"the SuperLink on {self.address} was stopped: whether it can be controlled without the secret could "
+                f"not be checked ({one_line(str(error), 200)}); start it again"
+            ) from None
+        if answered:
             raise EngineError(
                 f"the SuperLink on {self.address} was stopped: it can be controlled without the secret; is this "
                 "version of Flower supported? Install one that is with: pip install 'fedrelay[flower]'"

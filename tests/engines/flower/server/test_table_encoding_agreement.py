@@ -76,7 +76,7 @@ def federation(tmp_path, make_nodes, local):
         for name, each in tables.items():
             found.connection.services[name] = service(tmp_path, name, each)
         data = DataSettings(name="sites", table=TableSettings(**table))
-        found.remote = remote_federation(data, facts_of(tmp_path, tables), tmp_path / "test.csv" if test else None)
+        found.remote = remote_federation(data, facts_of(tmp_path, tables), str(tmp_path / "test.csv") if test else None)
         return found
 
     return made
@@ -260,7 +260,7 @@ def test_nodes_with_and_without_tables(tmp_path):
     with pytest.raises(SpecError, match=r"data\.table: has no effect, because the nodes serve no tables"):
         remote_federation(DataSettings(table=TableSettings(scaling="client")), {"b": mixed["b"]}, None)
     with pytest.raises(SpecError, match=r"engine\.test: test\.csv is a table, but the nodes serve none"):
-        remote_federation(DataSettings(), {"b": mixed["b"]}, Path("test.csv"))
+        remote_federation(DataSettings(), {"b": mixed["b"]}, "test.csv")
 
 
 def test_columns_are_chosen_at_the_nodes():
