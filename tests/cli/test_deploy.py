@@ -176,15 +176,15 @@ def test_sizes_in_plain_units():
 def test_who_is_there(prepared, monkeypatch):
     from fedrelay.engines.flower.node_facts import NodeFacts
     from fedrelay.engines.flower.server.claims import Remark
-    from fedrelay.engines.flower.server.node_registration import RosterEntry
+    from fedrelay.engines.flower.server.node_registration import ListedNode
 
     def member(name, classes, *remarks):
         facts = {"samples": 5, "tests": 0, "shape": (2,), "kind": "tabular", "fingerprint": "f"}
-        return RosterEntry(name, "ready", 1.0, NodeFacts(**facts, classes=classes, version="0.0.1"), remarks)
+        return ListedNode(name, "ready", 1.0, NodeFacts(**facts, classes=classes, version="0.0.1"), remarks)
 
     odd = Remark("b", "has 900 classes, all others at most 2")
-    found = [member("a", 2), member("b", 900, odd), RosterEntry("c", "failed: [/red]", None, None)]
-    monkeypatch.setattr("fedrelay.engines.flower.connect.show_roster", lambda wanted: found)
+    found = [member("a", 2), member("b", 900, odd), ListedNode("c", "failed: [/red]", None, None)]
+    monkeypatch.setattr("fedrelay.engines.flower.connect.show_nodes", lambda wanted: found)
     said = prepared("nodes", "server")
     assert "2 of 3 are ready; 900 classes, from the labels of b" in " ".join(said.out.split())
     assert "node 'b' has 900 classes, all others at most 2" in said.err

@@ -274,7 +274,7 @@ def nodes(
 ) -> None:
     """Show which nodes are online and what they hold."""
     check_installed()
-    from fedrelay.engines.flower.connect import show_roster
+    from fedrelay.engines.flower.connect import show_nodes
     from fedrelay.report.terminal.listings import node_list
 
     output = CommandOutput(quiet=quiet, json=json)
@@ -282,12 +282,12 @@ def nodes(
         EngineSettings, {"name": "flower", "superlink": superlink, "folder": folder, "wait": wait}, "--"
     )
     with output.showing_warnings():
-        roster = show_roster(settings)
-    warnings = [str(remark) for entry in roster for remark in entry.remarks]
-    output.print(node_list(roster))
+        listed = show_nodes(settings)
+    warnings = [str(remark) for node in listed for remark in node.remarks]
+    output.print(node_list(listed))
     for line in warnings:
         output.note(f"note: {line}", "yellow")
-    output.print_json({"nodes": [entry.to_json() for entry in roster], "warnings": warnings})
+    output.print_json({"nodes": [node.to_json() for node in listed], "warnings": warnings})
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:

@@ -20,6 +20,10 @@ LATE = "given up: the merge came first"
 """Why work is left out that was under way when the other models were merged. Nobody did anything wrong."""
 
 
+UNUSUAL_CLAIM = "unusual claim"
+"""The event of a node that says something unusual about itself. It is worth a look, and nothing went wrong."""
+
+
 @dataclass(frozen=True)
 class FaultEvent:
     """Something that went wrong in a hop, or in a round as a whole, and what was done about it."""
@@ -45,7 +49,7 @@ def event_label(event: Mapping[str, Any]) -> str:
 
 def is_fault(event: Mapping[str, Any]) -> bool:
     """Whether a line of `events.jsonl` is about a fault; to be merged too late is part of the method."""
-    return bool(event["done"] != LATE)
+    return bool(event["done"] != LATE and event["what"] != UNUSUAL_CLAIM)
 
 
 def server_event(round: int, what: str, done: str, client: int = SERVER) -> FaultEvent:

@@ -20,7 +20,7 @@ from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
-from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, FaultEvent, event_label, is_fault
+from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, UNUSUAL_CLAIM, FaultEvent, event_label, is_fault
 from fedrelay.robustness.label_flip import LabelFlippedFederation
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import FaultCosts
@@ -39,6 +39,8 @@ class Recorder:
         self.history: list[Row] = folder.lines("metrics") if folder else []
         self.fault_events: Counter[str] = Counter()
         self.given_up = self.refused = 0
+        self.unusual_claims: set[str] = set()
+        """What was noted of claims of nodes; the engine of every phase, and after every resume, reports them again."""
         for event in folder.lines("events") if folder else ():
             self._count_event(event)
         self.attempts: list[tuple[RoundPlan, TransferTotals, VirtualTime]] = []
@@ -69,15 +71,17 @@ class Recorder:
         self.overheads += [hop.overhead_seconds for hop in hops if hop.overhead_seconds is not None]
 
     def add_events(self, events: Sequence[FaultEvent]) -> None:
-        """Note what went wrong."""
+        """Note what went wrong, and once in a run what nodes claim."""
         for each in events:
             named = 0 <= each.client < len(self.nodes)
             event = replace(each, node=self.nodes[each.client] if named else "").line()
-            self._count_event(event)
-            self._append("events", event)
+            if _claim_text(event) not in self.unusual_claims:
+                self._count_event(event)
+                self._append("events", event)
 
     def _count_event(self, event: Row) -> None:
         self.fault_events.update([event_label(event)] if is_fault(event) else ())
+        self.unusual_claims |= {text for text in (_claim_text(event),) if text}
         self.given_up += event["done"] == GIVEN_UP
         self.refused += event["done"].startswith(REFUSED)
 
@@ -176,6 +180,11 @@ class Recorder:
     def _append(self, stream: str, row: Row) -> None:
         if self.folder:
             self.folder.append(stream, row)
+
+
+def _claim_text(event: Row) -> str:
+    """Who claims what, for an event of an unusual claim; empty for any other."""
+    return f"{event.get('node', event['client'])}: {event['done']}" if event["what"] == UNUSUAL_CLAIM else ""
 
 
 def plan_summary(run: PreparedRun) -> dict[str, Any]:

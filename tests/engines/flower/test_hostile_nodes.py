@@ -34,6 +34,14 @@ def run(method="fedavg", **settings):
     return fr.run(method, engine="flower", data="nodes", **{**usual, **settings})
 
 
+class DieAfterOneRound:
+    def on_run_start(self, experiment, round):
+        pass
+
+    def on_round_end(self, context):
+        raise KeyboardInterrupt
+
+
 def claim(nodes, name, samples):
     """The node says that it has this many samples, and sends a model of nothing but ones."""
     number = nodes.names.index(name)
@@ -80,7 +88,11 @@ def test_impossible_reports_of_a_hop_are_refused(lie, done, six, tmp_path):
 
 def test_unusual_claims_are_events_of_the_run(six, tmp_path):
     six.remote = replace(six.remote, remarks=(Remark("n02", "claims 9,000 samples; it claimed 300"),))
-    run(rounds=2, out=tmp_path / "run")
+    settings = {"rounds": 2, "out": tmp_path / "run", "checkpoint.seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        run(**settings, callbacks=DieAfterOneRound())
+    result = fr.resume(tmp_path / "run")  # with a new engine, which reports the claim again
+    assert result.fault_events == {}
     [event] = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert (event["round"], event["node"], event["what"]) == (1, "n02", "unusual claim")
     assert event["done"] == "accepted: it claims 9,000 samples; it claimed 300"

@@ -23,7 +23,7 @@ from fedrelay.engines.flower.messages import can_send
 from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.flower.server.claims import Remark
 from fedrelay.engines.flower.server.connection_interface import Connection
-from fedrelay.engines.flower.server.node_registration import RosterEntry, privacy_warnings, read_roster, register_nodes
+from fedrelay.engines.flower.server.node_registration import ListedNode, list_nodes, privacy_warnings, register_nodes
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
 from fedrelay.engines.flower.server.table_encoding_agreement import agree_on_encoding
 from fedrelay.errors import EngineError, SpecError
@@ -111,7 +111,7 @@ def _encoded_test(source: str, target: str, shared: SharedEncoding) -> Samples:
     return Samples(torch.from_numpy(x), torch.from_numpy(y))
 
 
-def show_roster(settings: EngineSettings) -> list[RosterEntry]:
+def show_nodes(settings: EngineSettings) -> list[ListedNode]:
     """All nodes whose keys are in the server's folder, and their state."""
     from fedrelay.engines.flower.credentials import CA, authority, public_keys, server_secret
     from fedrelay.engines.flower.wire.superlink_calls import last_seen
@@ -119,7 +119,7 @@ def show_roster(settings: EngineSettings) -> list[RosterEntry]:
     folder = server_folder(settings)
     keys, connection = public_keys(folder), open_connection(settings)
     seen = last_seen(settings.superlink, authority(folder / CA), server_secret(folder), keys)
-    return read_roster(connection, tuple(keys), folder, max(1.0, settings.wait), seen)
+    return list_nodes(connection, tuple(keys), folder, max(1.0, settings.wait), seen)
 
 
 def server_folder(settings: EngineSettings) -> Path:

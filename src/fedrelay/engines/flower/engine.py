@@ -40,6 +40,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.frozen_parameter_serialization import frozen_bytes
 from fedrelay.models.nested_inputs import named_tensors
+from fedrelay.robustness.fault_events import UNUSUAL_CLAIM
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
@@ -49,9 +50,6 @@ log = logging.getLogger(__name__)
 
 MAX_EMPTY = 8
 """Attempts in a row without a usable model that end the run."""
-
-UNUSUAL_CLAIM = "unusual claim"
-"""The event of a node that says something unusual about itself."""
 
 
 class FlowerEngine:

@@ -27,7 +27,7 @@ class HopTensorRows(NamedTuple):
     A tuple, because workers receive one for each of their hops.
     """
 
-    planned: HopInstructions
+    instructions: HopInstructions
     model: Pair
     client_state: tuple[Pair, ...] = ()
     payload: tuple[Pair, ...] = ()

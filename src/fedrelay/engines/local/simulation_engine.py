@@ -241,13 +241,14 @@ class TrainRoutes:
         reports: Reports = {}
         server_state = _views(worker.rows, worker.job.tensor_sizes(ServerState), self.server_state)
         if len(self.waves) > 1:
-            hops = (hop_rows.planned.hop for wave in self.waves for hop_rows in wave)
+            hops = (hop_rows.instructions.hop for wave in self.waves for hop_rows in wave)
             worker.hop_runner.trainer.sample_orders.draw_ahead(hops)
         for wave in self.waves:
             contexts = [hop_context(worker, hop_rows, server_state) for hop_rows in wave]
             out = [worker.rows[hop_rows.model[1]] for hop_rows in wave]
-            planned = [hop_rows.planned for hop_rows in wave]
-            for each, report in zip(planned, worker.hop_runner.run(planned, contexts, out, self.typical), strict=True):
+            instructions = [hop_rows.instructions for hop_rows in wave]
+            made = worker.hop_runner.run(instructions, contexts, out, self.typical)
+            for each, report in zip(instructions, made, strict=True):
                 reports.setdefault(each.hop.route, []).append(report)
         return reports
 

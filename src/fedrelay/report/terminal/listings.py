@@ -30,7 +30,7 @@ from fedrelay.report.terminal.run_tables import facts_grid, plain_table
 
 if TYPE_CHECKING:  # behind an extra
     from fedrelay.engines.flower.node_facts import NodeFacts
-    from fedrelay.engines.flower.server.node_registration import RosterEntry
+    from fedrelay.engines.flower.server.node_registration import ListedNode
 
 BINS = 8
 BAR = 24
@@ -50,7 +50,7 @@ def method_list(catalogue: Mapping[str, MethodEntry], plugins: Mapping[str, Entr
     return Group(table, Text(), Text(f"  {hint}\n  {more}", style="dim"))
 
 
-def node_list(members: Sequence[RosterEntry]) -> RenderableType:
+def node_list(members: Sequence[ListedNode]) -> RenderableType:
     """List the nodes of a federation."""
     table = plain_table("node", "state", "samples", "held out", "classes", "last seen")
     for number, member in enumerate(members):

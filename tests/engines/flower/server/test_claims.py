@@ -11,12 +11,13 @@ from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node_facts import parse_facts
 from fedrelay.engines.flower.server.claims import (
     ROSTER,
+    AgreedNumbers,
     Roster,
     read_roster_file,
     refused_claims,
     unusual_claims,
 )
-from fedrelay.engines.flower.server.node_registration import read_roster, register_nodes
+from fedrelay.engines.flower.server.node_registration import list_nodes, register_nodes
 from fedrelay.errors import EngineError, SpecError
 
 NAMES = ("a", "b", "c")
@@ -63,8 +64,8 @@ def test_a_node_that_claims_a_hundred_billion_samples_does_not_register(tmp_path
     with pytest.raises(EngineError) as refused:
         register(tmp_path, a=header(), b=header(), c=header(10**11))
     assert str(refused.value) == (
-        "node 'c' is refused: it claims 100,000,000,000 samples, all others together 800; agree on the number with its "
-        "owner, and write it into roster.yaml: nodes: {c: {samples: NUMBER}}"
+        "node 'c' is refused: it claims 100,000,000,000 samples, the median of all nodes is 400; agree on the number "
+        "with its owner, and write it into roster.yaml: nodes: {c: {samples: NUMBER}}"
     )
     assert not (tmp_path / "known").exists()
     (tmp_path / ROSTER).write_text("nodes: {c: {samples: 500}}")
@@ -75,30 +76,72 @@ def test_a_node_that_claims_a_hundred_billion_samples_does_not_register(tmp_path
 
 def test_test_samples_weigh_evaluations_and_are_claims_too(tmp_path):
     with pytest.raises(EngineError, match="node 'b' is refused: it claims 10,000,000 held-out samples"):
-        register(tmp_path, a=header(tests=50), b=header(tests=10**7))
+        register(tmp_path, a=header(tests=50), b=header(tests=10**7), c=header(tests=50))
     with pytest.raises(EngineError, match="node 'a' is refused: it claims 9,999 validation samples"):
-        register(tmp_path, a=header(validations=9999), b=header(validations=50))
+        register(tmp_path, a=header(validations=9999), b=header(validations=50), c=header(validations=50))
+    (tmp_path / ROSTER).write_text("nodes: {a: {test_samples: 40, validation_samples: 9}}")
+    for claim, what in ({"tests": 41}, "41 held-out"), ({"validations": 10}, "10 validation"):
+        with pytest.raises(EngineError, match=f"it claims {what} samples, at most"):
+            register(tmp_path, a=header(**claim), b=header(), c=header())
+    (tmp_path / ROSTER).unlink()
     assert register(tmp_path, a=header(tests=50), b=header()).remarks == ()  # only one evaluates
 
 
 @pytest.mark.parametrize(
     ("liar", "message"),
     [
-        (header(classes=99_999), "it has 99,999 classes, all others at most 10; agree on the number"),
+        (header(classes=99_999), "it has 99,999 classes, the median of all nodes is 10; agree on the number"),
         (
             header(classes=2, table=table([f"label {n}" for n in range(5000)], ["bonn"])),
-            "it has 5,000 classes, all others at most 10; agree",
+            "it has 5,000 classes, the median of all nodes is 10; agree",
         ),
         (
             header(table=table(["no", "yes"], [f"city {n}" for n in range(400)])),
-            "it has 400 categories, all others at most 2; agree",
+            "it has 400 categories, the median of all nodes is 2; agree",
         ),
     ],
 )
 def test_a_node_that_would_blow_up_the_model_does_not_register(liar, message, tmp_path):
     honest = header(table=table(["no", "yes"], ["bonn", "kiel"]))
     with pytest.raises(EngineError, match=f"node 'b' is refused: {message}"):
-        register(tmp_path, a=honest, b=liar)
+        register(tmp_path, a=honest, b=liar, c=honest)
+
+
+def test_accomplices_do_not_raise_the_bounds():
+    """The bound of five nodes is 10 · 5 times their median, whatever two of them claim."""
+    honest = {"a": header(), "b": header(300), "c": header(500)}
+    two = facts(**honest, x=header(10**9), y=header(10**9))
+    assert [refused.node for refused in refused_claims(two, Roster())] == ["x", "y"]
+    within = facts(**honest, x=header(25_000), y=header(24_000))
+    assert list(refused_claims(within, Roster())) == []
+    remarks = list(unusual_claims(within, {}, Roster()))
+    assert [remark.node for remark in remarks] == ["x", "y"]
+    assert remarks[0].text == (
+        "is one of 2 nodes (x, y) that claim 98 % of all samples together, each more than 10 times the median, and no "
+        "number is agreed in roster.yaml"
+    )
+    large = facts(**{name: header() for name in "abc"}, x=header(classes=5000), y=header(classes=5000))
+    assert [refused.node for refused in refused_claims(large, Roster())] == ["x", "y"]
+
+
+def test_of_two_nodes_none_is_refused_for_what_the_other_claims():
+    """Nobody knows which one lies, so a warning names both."""
+    claimed = facts(a=header(1000, classes=300), b=header(1, classes=2))
+    assert list(refused_claims(claimed, Roster())) == []
+    assert [str(remark) for remark in unusual_claims(claimed, {}, Roster())] == [
+        "node 'a' claims 100 % of all samples (node 'b' 1), and no number is agreed in roster.yaml",
+        "node 'a' has 300 classes, node 'b' 2: the model gets 300 or more because of it. Is its highest label right?",
+    ]
+
+
+def test_agreed_samples_bound_the_rows_of_sums():
+    """Otherwise a node could claim its rows as validation samples, about which nothing was agreed."""
+    sums = {"rows": 10**9, "numbers": {}, "categories": {}}
+    liar = header(400, validations=10**9 - 400, table={"target": "ill", "labels": ["no"], "statistics": sums})
+    [refused] = refused_claims(facts(a=liar, b=header()), Roster(nodes={"a": AgreedNumbers(samples=400)}))
+    assert refused.text == "claims 1,000,000,000 rows in the sums of its table, at most 400 are agreed (roster.yaml)"
+    agreed = AgreedNumbers(samples=400, validation_samples=10**9)
+    assert list(refused_claims(facts(a=liar, b=header()), Roster(nodes={"a": agreed}))) == []
 
 
 def test_agreed_sizes_hold_for_all_nodes():
@@ -117,13 +160,17 @@ def test_similar_nodes_are_not_remarked():
 def test_a_label_far_above_all_others_is_remarked():
     [remark] = unusual_claims(facts(a=header(), b=header(classes=97), c=header(classes=9)), {}, Roster())
     assert str(remark) == (
-        "node 'b' has 97 classes, all others at most 10: the model gets 97 because of it. Is its highest label right?"
+        "node 'b' has 97 classes, the median of all nodes is 10: the model gets 97 or more because of it. Is its "
+        "highest label right?"
     )
 
 
 def test_most_of_all_samples_and_jumps_are_remarked_once(tmp_path):
     [most] = register(tmp_path, a=header(1700), b=header(), c=header()).remarks
-    assert most.text == "claims 68 % of all samples, and no number is agreed in roster.yaml"
+    assert (
+        most.text
+        == "claims 68 % of all samples (the median of all nodes is 400), and no number is agreed in roster.yaml"
+    )
     [grown] = register(tmp_path, a=header(1700), b=header(), c=header(801)).remarks
     assert str(grown) == "node 'c' claims 801 samples; it claimed 400 when it registered last"
     (tmp_path / ROSTER).write_text("nodes: {a: {samples: 1700}}")
@@ -132,7 +179,7 @@ def test_most_of_all_samples_and_jumps_are_remarked_once(tmp_path):
 
 def test_the_list_of_nodes_shows_remarks_and_refusals(tmp_path):
     register(tmp_path, a=header(), b=header(), c=header())
-    found = read_roster(Nodes(a=header(850), b=header(), c=header(10**11)), NAMES, tmp_path, 1.0, {})
+    found = list_nodes(Nodes(a=header(850), b=header(), c=header(10**11)), NAMES, tmp_path, 1.0, {})
     assert [entry.status.partition(" samples")[0] for entry in found] == [
         "ready",
         "ready",

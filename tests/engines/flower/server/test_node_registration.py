@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node_facts import parse_facts
-from fedrelay.engines.flower.server.node_registration import KNOWN, misfit, read_roster, register_nodes
+from fedrelay.engines.flower.server.node_registration import KNOWN, list_nodes, misfit, register_nodes
 from fedrelay.errors import EngineError
 
 OWN = version("fedrelay")
@@ -86,9 +86,9 @@ def test_facts_of_an_offline_node_are_those_it_sent_last(tmp_path, caplog):
     assert "node 'b' is not available (offline); it joins when it is back" in caplog.text
 
 
-def test_the_roster_names_the_state_of_every_node(tmp_path):
+def test_the_list_names_the_state_of_every_node(tmp_path):
     connection = Replies(a=header(), b=header(said="9.9.1"), c={**header(), "samples": -1})
-    found = read_roster(connection, ("a", "b", "c", "d"), tmp_path, 1.0, {"a": 2.0})
+    found = list_nodes(connection, ("a", "b", "c", "d"), tmp_path, 1.0, {"a": 2.0})
     assert [entry.status.split(":")[0] for entry in found] == ["ready", "refused", "its facts are invalid", "offline"]
     assert [entry.seen for entry in found] == [2.0, None, None, None]
     assert found[0].to_json()["plugins"] == []

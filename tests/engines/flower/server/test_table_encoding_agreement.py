@@ -17,7 +17,7 @@ from fedrelay.engines.flower.job_description import encoding_from_plain
 from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.engines.flower.node_facts import parse_facts
-from fedrelay.engines.flower.server.node_registration import RosterEntry
+from fedrelay.engines.flower.server.node_registration import ListedNode
 from fedrelay.engines.flower.server.table_encoding_agreement import agree_on_encoding
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.spec import DataSettings, TableSettings
@@ -309,9 +309,9 @@ def test_sums_of_few_values_are_not_shared(tmp_path):
     assert unknown.statistics.rows == 10
 
 
-def test_the_roster_does_not_print_sums(tmp_path):
+def test_the_list_of_nodes_does_not_print_sums(tmp_path):
     [facts] = facts_of(tmp_path, {"a": node_table(tmp_path, "a", SITES["n00"])}).values()
-    table = RosterEntry("a", "ready", 1.0, facts).to_json()["table"]
+    table = ListedNode("a", "ready", 1.0, facts).to_json()["table"]
     assert table == {"target": "ill", "labels": ["no", "yes"], "task": None}
 
 
@@ -321,3 +321,10 @@ def test_a_job_without_an_encoding_is_refused_by_a_node_with_a_table(tmp_path):
         node._samples_as(None)
     with pytest.raises((ValueError, KeyError)):
         encoding_from_plain({"numbers": [["age", {"shift": "far"}]], "categories": [], "labels": []})
+
+
+def test_validation_rows_are_in_the_sums_and_held_out_rows_are_not(tmp_path):
+    lines = [f"n00,{age},oslo,{'yes' if age % 2 else 'no'}" for age in range(20)]
+    table = node_table(tmp_path, "n00", lines, hold_out=0.2)
+    facts = facts_of(tmp_path, {"n00": table}, validation=0.25)["n00"]
+    assert (facts.samples, facts.validations, facts.tests, facts.table.statistics.rows) == (12, 4, 4, 16)

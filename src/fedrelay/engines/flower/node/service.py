@@ -190,7 +190,7 @@ class NodeService:
         began, header = time.monotonic(), request.header
         run, id = text_field(header, "run"), int_field(header, "request")
         self.state_files.remove_before(run, int_field(header, "oldest_needed"))
-        worker, hop = self._context(header), _planned_hop(header)
+        worker, hop = self._context(header), _hop_instructions(header)
         if self.policy is not None:
             self.policy.check(worker.job)
         noisy = any(isinstance(term, ClientLevelPrivacy) for term in worker.job.terms)
@@ -364,7 +364,7 @@ def _first_inputs(own: Federation) -> Inputs:
     return next(own.train_samples(0).pieces(range(1), 1, 0)).x
 
 
-def _planned_hop(header: Header) -> HopInstructions:
+def _hop_instructions(header: Header) -> HopInstructions:
     values = header.get("hop")
     if not isinstance(values, list) or len(values) != 6:
         raise BadMessage("hop must be six numbers")

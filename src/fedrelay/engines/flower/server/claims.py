@@ -2,15 +2,19 @@
 
 Numbers of samples weigh models and evaluations, and numbers of classes and categories size the model of all nodes.
 Nobody but the node can count them. So the server's folder has a roster, `roster.yaml`, with the largest numbers that
-were agreed on. Without an agreement, a number far above those of all other nodes is refused, and an unusual one is
-remarked.
+were agreed on. Without an agreement, a number far above the median of all nodes is refused, and an unusual one is
+remarked. The median holds as long as fewer than half of the nodes lie; of two nodes, none is refused for the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
+from statistics import median_low
 from typing import Annotated
 
 from pydantic import Field
@@ -27,10 +31,16 @@ UNUSUAL_FACTOR = 2
 """A number that is more than this many times that of the others, or of the node's last claim, is remarked."""
 
 LARGEST_SAMPLE_FACTOR = 10
-"""How many times the samples of all others together a node may claim without an agreement."""
+"""How many times the samples of as many median nodes a node may claim without an agreement.
+
+Nodes above this many times the median that have more than half of all samples together are remarked.
+"""
 
 LARGEST_SIZE_FACTOR = 100
-"""How many times the classes or categories of any other node a node may claim without an agreement."""
+"""How many times the classes or categories of the median node a node may claim without an agreement."""
+
+FEWEST_FOR_MEDIAN = 3
+"""Of two nodes, nobody can say which one lies."""
 
 AgreedNumber = Annotated[int, Field(ge=0)]
 
@@ -39,8 +49,13 @@ class AgreedNumbers(Section):
     """The largest numbers that the owner of a node has agreed to."""
 
     samples: AgreedNumber | None = None
-    tests: AgreedNumber | None = None
-    validations: AgreedNumber | None = None
+    test_samples: AgreedNumber | None = None
+    validation_samples: AgreedNumber | None = None
+
+    @property
+    def table_rows(self) -> int | None:
+        """Rows that the sums of a table may be over: those to train on and to validate."""
+        return None if self.samples is None else self.samples + (self.validation_samples or 0)
 
 
 class Roster(Section):
@@ -57,8 +72,34 @@ class Roster(Section):
 
 NO_AGREEMENT = AgreedNumbers()
 
-COUNTED = {"samples": "samples", "tests": "held-out samples", "validations": "validation samples"}
-"""Numbers that weigh a node against all others, and what they count."""
+
+@dataclass(frozen=True)
+class CountedClaim:
+    """A number that weighs a node against all others."""
+
+    what: str
+    setting: str
+    """What it is called in the roster."""
+
+    claimed: Callable[[NodeFacts], int]
+    agreed: Callable[[AgreedNumbers], int | None]
+
+
+COUNTED = (
+    CountedClaim("samples", "samples", attrgetter("samples"), attrgetter("samples")),
+    CountedClaim("held-out samples", "test_samples", attrgetter("tests"), attrgetter("test_samples")),
+    CountedClaim(
+        "validation samples", "validation_samples", attrgetter("validations"), attrgetter("validation_samples")
+    ),
+)
+
+SUMMED_ROWS = CountedClaim(
+    "rows in the sums of its table",
+    "samples",
+    lambda facts: facts.table.statistics.rows if facts.table is not None else 0,
+    attrgetter("table_rows"),
+)
+"""They weigh the scaling that all nodes share."""
 
 
 @dataclass(frozen=True)
@@ -89,22 +130,28 @@ def read_roster_file(folder: Path, names: Sequence[str]) -> Roster:
 
 
 def refused_claims(facts: Mapping[str, NodeFacts], roster: Roster) -> Iterator[Remark]:
-    """A line for each claim that is above what was agreed, or without an agreement far above all others."""
-    for name, each in facts.items():
-        agreed = roster.nodes.get(name, NO_AGREEMENT)
-        for field, what in COUNTED.items():
-            claimed, most, others = getattr(each, field), getattr(agreed, field), _others_together(facts, name, field)
+    """A line for each claim that is above what was agreed, or without an agreement far above the median."""
+    for count in (*COUNTED, SUMMED_ROWS):
+        claims = _claims(facts, count.claimed)
+        bound = _bound(claims, LARGEST_SAMPLE_FACTOR * len(claims))
+        for name, claimed in claims.items():
+            most = count.agreed(roster.nodes.get(name, NO_AGREEMENT))
             if most is not None and claimed > most:
-                yield Remark(name, f"claims {claimed:,} {what}, at most {most:,} are agreed ({ROSTER})")
-            elif most is None and others and claimed > LARGEST_SAMPLE_FACTOR * others:
-                advice = f"nodes: {{{name}: {{{field}: NUMBER}}}}"
-                yield Remark(name, f"claims {claimed:,} {what}, all others together {others:,}; {_agree(advice)}")
-        for what in ("classes", "categories"):
-            size, most, largest = _size(each, what), getattr(roster, what), _largest_other(facts, name, what)
+                yield Remark(name, f"claims {claimed:,} {count.what}, at most {most:,} are agreed ({ROSTER})")
+            elif most is None and claimed > bound:
+                advice = _agree(f"nodes: {{{name}: {{{count.setting}: NUMBER}}}}")
+                yield Remark(
+                    name, f"claims {claimed:,} {count.what}, the median of all nodes is {_median(claims):,}; {advice}"
+                )
+    for what in ("classes", "categories"):
+        sizes, most = _claims(facts, partial(_size, what=what)), getattr(roster, what)
+        bound = _bound(sizes, LARGEST_SIZE_FACTOR)
+        for name, size in sizes.items():
             if most is not None and size > most:
                 yield Remark(name, f"has {size:,} {what}, at most {most:,} are agreed ({ROSTER})")
-            elif most is None and largest and size > LARGEST_SIZE_FACTOR * largest:
-                yield Remark(name, f"has {size:,} {what}, all others at most {largest:,}; {_agree(f'{what}: NUMBER')}")
+            elif most is None and size > bound:
+                advice = _agree(f"{what}: NUMBER")
+                yield Remark(name, f"has {size:,} {what}, the median of all nodes is {_median(sizes):,}; {advice}")
 
 
 def unusual_claims(facts: Mapping[str, NodeFacts], known: Mapping[str, NodeFacts], roster: Roster) -> Iterator[Remark]:
@@ -115,34 +162,70 @@ def unusual_claims(facts: Mapping[str, NodeFacts], known: Mapping[str, NodeFacts
         known: Node → what it claimed when it registered last.
         roster: What was agreed on.
     """
-    for name, each in facts.items():
-        agreed = roster.nodes.get(name, NO_AGREEMENT)
-        for field, what in COUNTED.items():
-            claimed, others = getattr(each, field), _others_together(facts, name, field)
-            before = getattr(known[name], field) if name in known else claimed
+    for count in COUNTED:
+        for name, each in facts.items():
+            claimed = count.claimed(each)
+            before = count.claimed(known[name]) if name in known else claimed
             low, high = sorted((claimed, before))
             if high > UNUSUAL_FACTOR * low:
-                yield Remark(name, f"claims {claimed:,} {what}; it claimed {before:,} when it registered last")
-            if getattr(agreed, field) is None and others and claimed > UNUSUAL_FACTOR * others:
-                share = 100 * claimed / (claimed + others)
-                yield Remark(name, f"claims {share:.0f} % of all {what}, and no number is agreed in {ROSTER}")
-        for what, hint in (("classes", "Is its highest label right?"), ("categories", "Are these columns text?")):
-            size, largest = _size(each, what), _largest_other(facts, name, what)
-            if getattr(roster, what) is None and largest and size > UNUSUAL_FACTOR * largest:
-                effect = f"the model gets {size:,} because of it. {hint}"
-                yield Remark(name, f"has {size:,} {what}, all others at most {largest:,}: {effect}")
+                yield Remark(name, f"claims {claimed:,} {count.what}; it claimed {before:,} when it registered last")
+        claims = _claims(facts, count.claimed)
+        open_claims = {
+            name: claimed
+            for name, claimed in claims.items()
+            if count.agreed(roster.nodes.get(name, NO_AGREEMENT)) is None
+        }
+        yield from _large_shares(claims, open_claims, count.what)
+    for what, hint in (("classes", "Is its highest label right?"), ("categories", "Are these columns text?")):
+        sizes = _claims(facts, partial(_size, what=what))
+        for name, size in sizes.items():
+            if getattr(roster, what) is None and size > UNUSUAL_FACTOR * _median(sizes):
+                effect = f"the model gets {size:,} or more because of it. {hint}"
+                yield Remark(name, f"has {size:,} {what}, {_compared_with(sizes, name)}: {effect}")
+
+
+def _large_shares(claims: Mapping[str, int], open_claims: Mapping[str, int], what: str) -> Iterator[Remark]:
+    """Remark a node that weighs far more than all others together, or several that do so together."""
+    total = sum(claims.values())
+    for name, claimed in open_claims.items():
+        if len(claims) > 1 and claimed > UNUSUAL_FACTOR * (total - claimed):
+            share = f"claims {100 * claimed / total:.0f} % of all {what}"
+            yield Remark(name, f"{share} ({_compared_with(claims, name)}), and no number is agreed in {ROSTER}")
+            return
+    large = {name: each for name, each in open_claims.items() if each > LARGEST_SAMPLE_FACTOR * _median(claims)}
+    together = sum(large.values())
+    if len(large) > 1 and 2 * together > total:
+        share = f"that claim {100 * together / total:.0f} % of all {what} together"
+        how = f"each more than {LARGEST_SAMPLE_FACTOR} times the median, and no number is agreed in {ROSTER}"
+        for name in large:
+            yield Remark(name, f"is one of {len(large)} nodes ({', '.join(large)}) {share}, {how}")
 
 
 def _agree(line: str) -> str:
     return f"agree on the number with its owner, and write it into {ROSTER}: {line}"
 
 
-def _others_together(facts: Mapping[str, NodeFacts], name: str, field: str) -> int:
-    return sum(getattr(each, field) for other, each in facts.items() if other != name)
+def _claims(facts: Mapping[str, NodeFacts], number: Callable[[NodeFacts], int]) -> dict[str, int]:
+    """Node → what it claims, for nodes that claim anything."""
+    return {name: claimed for name, each in facts.items() if (claimed := number(each))}
 
 
-def _largest_other(facts: Mapping[str, NodeFacts], name: str, what: str) -> int:
-    return max((_size(each, what) for other, each in facts.items() if other != name), default=0)
+def _median(claims: Mapping[str, int]) -> int:
+    """The lower one of two: half of the nodes cannot raise it together."""
+    return median_low(claims.values()) if claims else 0
+
+
+def _bound(claims: Mapping[str, int], factor: int) -> float:
+    """What a node may claim without an agreement."""
+    return factor * _median(claims) if len(claims) >= FEWEST_FOR_MEDIAN else math.inf
+
+
+def _compared_with(claims: Mapping[str, int], name: str) -> str:
+    """What the others claim; a single one is named, because it may be the one that is wrong."""
+    others = [other for other in claims if other != name]
+    if len(others) == 1:
+        return f"node {others[0]!r} {claims[others[0]]:,}"
+    return f"the median of all nodes is {_median(claims):,}"
 
 
 def _size(facts: NodeFacts, what: str) -> int:

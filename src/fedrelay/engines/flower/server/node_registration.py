@@ -1,4 +1,4 @@
-"""The roster: which nodes belong to the federation, what they hold, and whether they fit the server."""
+"""Registration: which nodes belong to the federation, what they hold, and whether they fit the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KNOWN = "known"
 
 
 @dataclass(frozen=True)
-class RosterEntry:
+class ListedNode:
     """One node of the federation."""
 
     name: str
@@ -161,10 +161,10 @@ def privacy_warnings(facts: Mapping[str, NodeFacts], terms: Sequence[Term]) -> I
             yield f"node {name!r} takes part only with +dp and {least}; without, it will be skipped"
 
 
-def read_roster(
+def list_nodes(
     connection: Connection, names: Sequence[str], folder: Path, timeout: float, seen: Mapping[str, float]
-) -> list[RosterEntry]:
-    """The roster as it is now; `seen` is when each node sent its last heartbeat."""
+) -> list[ListedNode]:
+    """All nodes as they are now; `seen` is when each node sent its last heartbeat."""
     with closing(connection):
         found, reasons = ask_for_facts(connection, names, names, timeout)
     known, roster = remembered_facts(folder, names), read_roster_file(folder, names)
@@ -172,10 +172,10 @@ def read_roster(
     refused = {each.node: f"it {each.text}" for each in refused_claims(facts, roster)}
     remarks = list(unusual_claims(facts, known, roster))
 
-    def entry(name: str) -> RosterEntry:
+    def entry(name: str) -> ListedNode:
         problem = misfit(found[name]) or refused.get(name) if name in found else None
         status = reasons[name] if name not in found else f"refused: {problem}" if problem else "ready"
         own = tuple(remark for remark in remarks if remark.node == name)
-        return RosterEntry(name, status, seen.get(name), facts.get(name), own)
+        return ListedNode(name, status, seen.get(name), facts.get(name), own)
 
     return [entry(name) for name in names]
