@@ -231,8 +231,9 @@ def tune(
 ) -> TuningResult:
     """Tune methods with equal budgets, compare the best of each with fresh seeds, and recommend one.
 
-    Learning rates, and at most one setting of each method, are chosen on validation samples by successive halving;
-    the comparison is on test samples. The folder gets a page, `report.html`, that shows why.
+    Learning rates, and at most one hyperparameter of each method, are chosen on validation samples by successive
+    halving, and so is the method; test samples show what it is worth. The folder gets a page,
+    `report.html`, that shows why.
 
     Args:
         methods: Methods, or mappings as in `compare`; by default six common ones.

@@ -16,13 +16,13 @@ def test_a_dry_run_says_what_it_would_cost_and_writes_nothing(program, tmp_path)
     assert facts["runs"] == 2 * (2 + 1)
     assert facts["methods"]["fedavg"] == {
         "learning_rates": [0.00625, 0.4],
-        "own": None,
+        "hyperparameter": None,
         "runs": 3,
         "one_run": facts["methods"]["fedprox"]["one_run"],
         "tuning": facts["methods"]["fedprox"]["tuning"],
         "comparison": facts["methods"]["fedprox"]["comparison"],
     }
-    assert facts["methods"]["fedprox"]["own"] == {"terms.prox.mu": [0.01, 0.1, 1.0]}
+    assert facts["methods"]["fedprox"]["hyperparameter"] == {"terms.prox.mu": [0.01, 0.1, 1.0]}
     assert facts["methods"]["fedavg"]["tuning"]["round"] == 2 * 1 + 1
     shown = program(*words)
     assert "Nothing was run." in shown.out
@@ -37,7 +37,7 @@ def test_from_nothing_to_a_recommendation_and_again(program, tmp_path):
     assert found.out.count("\n") == 1
     facts = found.json
     assert facts["recommended"] == "fedavg"
-    assert "fedavg has the best result with 1 fresh seed" in " ".join(found.err.split())
+    assert "fedavg has the best validation accuracy within 2 rounds, with 1 fresh seed" in " ".join(found.err.split())
     assert json.loads((tmp_path / "here/tuning.json").read_text()) == facts
     for name in ("report.html", "recommended.yaml", "best/fedavg.yaml", "comparison/results.json"):
         assert (tmp_path / "here" / name).is_file(), name
@@ -54,10 +54,16 @@ def test_from_nothing_to_a_recommendation_and_again(program, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--tune", "fedprox"], "--tune: must be METHOD:KEY=A,B,…, such as fedprox:terms.prox.mu=0.01,0.1"),
-        (["--tune", "fedprox:terms.prox.mu=-1,1"], "fedprox: terms.prox.mu: must be greater than or equal to 0"),
-        (["--tune", "fedprox:terms.prox.mu=1"], "terms.prox.mu needs at least two different values"),
-        (["--tune", "moon:terms.contrast.mu=1,2"], "tune.own: 'moon' is none of the methods"),
+        (
+            ["--hyperparameter", "fedprox"],
+            "--hyperparameter: must be METHOD:KEY=A,B,…, such as fedprox:terms.prox.mu=0.01,0.1",
+        ),
+        (
+            ["--hyperparameter", "fedprox:terms.prox.mu=-1,1"],
+            "fedprox: terms.prox.mu: must be greater than or equal to 0",
+        ),
+        (["--hyperparameter", "fedprox:terms.prox.mu=1"], "terms.prox.mu needs at least two different values"),
+        (["--hyperparameter", "moon:terms.contrast.mu=1,2"], "tune.hyperparameter: 'moon' is none of the methods"),
         (["--trials", "1"], "tune.trials: must be greater than or equal to 2, got 1"),
         (["--objective", "bytes"], "tune.objective: 'bytes' is a cost until stop.target is reached; set --target"),
         (["--objective", "money"], "tune.objective: must be"),

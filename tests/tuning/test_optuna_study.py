@@ -19,7 +19,7 @@ def test_optuna_reads_every_trial(tuned):
     choice = tuned["fedprox"].choice
     assert study.direction == optuna.study.StudyDirection.MAXIMIZE
     assert [trial.params for trial in study.trials] == [
-        {"train.lr": trial.point.lr, "terms.prox.mu": trial.point.own} for trial in choice.trials
+        {"train.lr": trial.point.lr, "terms.prox.mu": trial.point.value} for trial in choice.trials
     ]
     assert [trial.value for trial in study.trials] == [trial.score.value for trial in choice.trials]
     stopped = [trial.state == optuna.trial.TrialState.PRUNED for trial in study.trials]

@@ -30,6 +30,11 @@ def test_limits_end_a_run_before_its_last_round():
     assert (cost.full["round"], cost.full["client_updates"]) == (2, 2)
 
 
+def test_a_trial_pauses_at_an_evaluation():
+    [cost] = planned_costs(TuningPlan.of(tiny_tuning(methods=["fedavg"], rounds=6, eval={"every": 2})))
+    assert cost.tuning["round"] == 4 * 4 + 2 * 2  # half of six rounds is reached when round 4 is evaluated
+
+
 def test_costs_are_unknown_where_clients_train_before_groups_are_formed():
     methods = [{"method": "fedseq", "grouping": {"assign": "kmeans", "profile": "clf"}}]
     [cost] = planned_costs(TuningPlan.of(tiny_tuning(methods=methods)))

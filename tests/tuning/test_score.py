@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from fedrelay.experiment.spec import StopSettings
-from fedrelay.tuning.score import Metric, Rung, TrialScore, mean_score, rungs, score_of_run
+from fedrelay.runtime.best_and_stop import SelectionMetric
+from fedrelay.tuning.score import Rung, TrialScore, mean_score, rungs, score_of_run
 
-ACCURACY = Metric("validation_accuracy")
+ACCURACY = SelectionMetric("validation_accuracy", higher_is_better=True)
 
 
 def row(round, value=0.5, updates=None):
@@ -36,7 +37,7 @@ def test_the_best_value_so_far_counts_and_ties_go_to_the_faster():
     fast = score_of_run([row(1, 0.9), row(2, 0.5), row(3, 0.5)], ACCURACY, "score", None)
     assert slow == TrialScore(0.9, 0.5)
     assert fast.rank(True) < slow.rank(True)
-    error = Metric("validation_accuracy", higher_is_better=False)
+    error = SelectionMetric("validation_accuracy", higher_is_better=False)
     assert score_of_run([row(1, 0.3), row(2, 0.1)], error, "score", None).value == 0.1
 
 
@@ -45,7 +46,7 @@ def test_costs_count_until_the_target_is_first_reached(objective, cost):
     history = [row(1, 0.5), row(2, 0.8), row(3, 0.6)]
     assert score_of_run(history, ACCURACY, objective, 0.8).cost == cost
     assert score_of_run(history, ACCURACY, objective, 0.81).cost is None
-    low = Metric("validation_accuracy", higher_is_better=False)
+    low = SelectionMetric("validation_accuracy", higher_is_better=False)
     assert score_of_run(history, low, "rounds", 0.5).cost == 1
 
 

@@ -14,8 +14,8 @@ def test_learning_rates_have_equal_factors():
 def test_methods_have_equally_many_points_over_the_same_learning_rates():
     plain, with_own = SearchSpace.around(1, 4, 5), SearchSpace.around(1, 4, 5, OWN)
     assert [point.lr for point in plain.points()] == [point.lr for point in with_own.points()]
-    assert [point.own for point in plain.points()] == [None] * 5
-    assert [point.own for point in with_own.points()] == [0.1, 1.0, 0.1, 1.0, 0.1]
+    assert [point.value for point in plain.points()] == [None] * 5
+    assert [point.value for point in with_own.points()] == [0.1, 1.0, 0.1, 1.0, 0.1]
     assert with_own.settings(with_own.points()[1]) == {"train.lr": 0.5, "terms.prox.mu": 1.0}
     assert plain.settings(plain.points()[0]) == {"train.lr": 0.25}
 

@@ -33,7 +33,7 @@ app = typer.Typer()
     epilog=examples(
         "fedrelay tune --data digits --alpha 0",
         "fedrelay tune fedavg fedprox fedseq --rounds 60 --trials 24",
-        "fedrelay tune fedavg fedprox --tune fedprox:terms.prox.mu=0.001,0.01,0.1",
+        "fedrelay tune fedavg fedprox --hyperparameter fedprox:terms.prox.mu=0.001,0.01,0.1",
         "fedrelay tune fedavg fedseq --rounds 200 --set stop.max_bytes=50_000_000",
         "fedrelay tune fedavg fedseq --objective hours --target 0.9 --rounds 100",
         "fedrelay tune examples/digits.yaml --dry-run",
@@ -58,10 +58,10 @@ def tune(
             rich_help_panel="Tuning",
         ),
     ] = None,
-    own: Annotated[
+    hyperparameter: Annotated[
         list[str] | None,
         Option(
-            "--tune",
+            "--hyperparameter",
             metavar="METHOD:KEY=A,B,…",
             help="the setting of a method to try beside its learning rate; repeatable",
             rich_help_panel="Tuning",
@@ -78,12 +78,17 @@ def tune(
 ) -> None:
     """Tune methods with equal budgets, compare the best of each with fresh seeds, and recommend one.
 
-    Learning rates, and at most one setting of each method, are chosen on validation samples by successive halving;
-    the comparison is on test samples. All other settings (rungs, range, seeds) are under tune.*: --set tune.rungs=2.
+    Learning rates, and at most one hyperparameter of each method, are chosen on validation samples by successive
+    halving, and so is the method; test samples show what it is worth. All other settings (rungs, range,
+    seeds) are under tune.*: --set tune.rungs=2.
     """
     output = CommandOutput(quiet=quiet, json=json)
     tree: dict[str, Any] = methods_settings(sources) if sources else {}
-    wanted = {"tune.trials": trials, "tune.objective": objective, "tune.own": _own_settings(own) if own else None}
+    wanted = {
+        "tune.trials": trials,
+        "tune.objective": objective,
+        "tune.hyperparameter": _hyperparameters(hyperparameter) if hyperparameter else None,
+    }
     chosen = [(path, value) for path, value in wanted.items() if value is not None]
     tuning = validate(Tuning, apply(tree, [*chosen, *with_seeds(settings, seeds)]))
     if dry_run:
@@ -129,14 +134,16 @@ def _show_plan(output: CommandOutput, tuning: Tuning) -> None:
     output.print_json(planned_facts(tuning, planned))
 
 
-def _own_settings(texts: list[str]) -> dict[str, dict[str, Any]]:
+def _hyperparameters(texts: list[str]) -> dict[str, dict[str, Any]]:
     """`fedprox:terms.prox.mu=0.01,0.1` → `{"fedprox": {"terms.prox.mu": [0.01, 0.1]}}`."""
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
         method, colon, assignment = text.partition(":")
         key, equals, values = assignment.partition("=")
         if not (method and colon and key and equals and values):
-            raise SpecError(f"--tune: must be METHOD:KEY=A,B,…, such as fedprox:terms.prox.mu=0.01,0.1, got {text!r}")
+            raise SpecError(
+                f"--hyperparameter: must be METHOD:KEY=A,B,…, such as fedprox:terms.prox.mu=0.01,0.1, got {text!r}"
+            )
         path, parsed = parse_assignment(f"{key}=[{values}]")
         found.setdefault(method, {})[path] = parsed
     return found

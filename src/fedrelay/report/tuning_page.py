@@ -15,6 +15,7 @@ from fedrelay.report.palette import DASHES, line_style
 from fedrelay.report.report_content import document
 from fedrelay.report.tuning_summary import (
     COST_NAMES,
+    budgets_in_words,
     cost_in_words,
     costs_of_comparison,
     lead_in_words,
@@ -25,6 +26,7 @@ from fedrelay.report.tuning_summary import (
     tuning_facts,
 )
 from fedrelay.report.web_page import web_page
+from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.tuning.result import MethodTuning, TuningResult, spec_file
 from fedrelay.tuning.successive_halving import Trial
 
@@ -55,7 +57,10 @@ def tuning_document(result: TuningResult) -> dict[str, Any]:
         "sections": [*sections, *compared["sections"]],
         "tables": {
             **compared["tables"],
-            "advice": [{"method": each.name, "score": each.score, "cost": each.cost} for each in result.standings],
+            "advice": [
+                {"method": each.name, "validation": each.validation_score, "score": each.score, "cost": each.cost}
+                for each in result.standings
+            ],
             "learning-rates": (rows := list(_trial_blocks(result))),
             "trials": rows,
         },
@@ -71,12 +76,12 @@ def _headlines(result: TuningResult) -> Iterator[tuple[str, str]]:
     yield score(info, best.score), f"test {result.task.label} {objective_in_words(tuning)}"
     if tuning.tune.objective != "score":
         yield cost_in_words(tuning.tune.objective, best.cost), f"{COST_NAMES[tuning.tune.objective]} to the target"
-    runners = [each for each in result.standings[1:] if not each.pooled and not each.failed]
-    if runners:
-        sure = "" if result.is_clear(runners[0]) else ": too close to be sure"
-        yield lead_in_words(result, runners[0]), f"ahead of {runners[0].name}, mean ± standard error over seeds{sure}"
+    if result.rivals and result.lead_over(runner := result.rivals[0]) is not None:
+        sure = {"clear": "", "close": ": may be chance", "unknown": ": one seed cannot tell if it is chance"}
+        text = f"ahead of {runner.name}, mean ± standard error over seeds{sure[result.certainty(runner)]}"
+        yield lead_in_words(result, runner), text
     trials = sum(len(each.choice.trials) for each in result.methods)
-    yield count(trials), f"trials of {count(len(result.methods))} methods with equal budgets"
+    yield count(trials), f"trials of {count(len(result.methods))} methods: {budgets_in_words(tuning)}"
 
 
 def _advice(result: TuningResult) -> Section:
@@ -86,24 +91,26 @@ def _advice(result: TuningResult) -> Section:
     goal = [] if objective == "score" else [f"{COST_NAMES[objective]} to target"]
     unit = " %" if task.headline_info.percent else ""
     columns = [
-        "Method", "tuned settings", f"test {task.label}{unit}", *goal, "lead of the best", "client updates",
+        "Method", "tuned settings", "trials", f"validation {task.label}{unit}", f"test {task.label}{unit}",
+        *goal, "lead of the best", "client updates",
         "traffic", "virtual time",
     ]  # fmt: skip
     rows = []
     for each in result.standings:
-        mean, std = mean_std(each.scores) if each.scores else (None, None)
-        level, sign, deviation = spread({"mean": mean, "std": std}, len(each.scores), task.headline_info).partition(
-            " ± "
-        )
+        validation = _spread([value for value in each.validation if value is not None], task)
+        test = _spread(each.known_scores, task)
         best, cost = each == result.recommended, costs[each.name]
         chips = [{"text": "recommended", "kind": "best", "title": reason(result)}] if best else []
         chips += [{"text": "pooled data", "kind": "waiting", "title": "A baseline, never recommended"}] * each.pooled
-        chips += [{"text": f"{each.failed} failed", "kind": "diverged", "title": ""}] * bool(each.failed)
+        missing = f"{each.missing} without result"
+        chips += [{"text": missing, "kind": "diverged", "title": ""}] * bool(each.missing)
         rows.append(
             [
                 {"text": each.name, "dot": line_style("method", order.index(each.name))["colour"], "chips": chips},
                 settings_in_words(result[each.name]),
-                {"text": level, "small": sign + deviation, "bold": best},
+                result[each.name].trial_count,
+                {**validation, "bold": best},
+                test,
                 *([] if objective == "score" else [cost_in_words(objective, each.cost)]),
                 "" if best or each.pooled else lead_in_words(result, each),
                 tenths(cost["client_updates"]),
@@ -116,8 +123,9 @@ def _advice(result: TuningResult) -> Section:
         for each in result.standings
     ]
     lead = (
-        f"{reason(result)} Every method was tuned with the same number of trials on validation samples; these numbers "
-        "are from other seeds, on test samples, of the model that is best on validation samples."
+        f"{reason(result)} Methods were tuned on validation samples: {budgets_in_words(result.tuning)}. These numbers "
+        "are from other seeds, of the models that are best on validation samples. Validation samples choose the "
+        "method, too; test samples have no say in it, so the choice flatters neither their scores nor the lead."
     )
     card = {
         "name": "advice",
@@ -133,6 +141,13 @@ def _advice(result: TuningResult) -> Section:
     return {"id": "advice", "title": "Which method, and why", "lead": lead, "cards": [card]}
 
 
+def _spread(values: Sequence[float], task: TaskFacts) -> dict[str, Any]:
+    """A cell with the mean, and the standard deviation in small print."""
+    mean, std = mean_std(values) if values else (None, None)
+    level, sign, deviation = spread({"mean": mean, "std": std}, len(values), task.headline_info).partition(" ± ")
+    return {"text": level, "small": sign + deviation}
+
+
 _COST_VIEWS = (("client_updates", "client updates"), ("bytes", "traffic"), ("virtual_seconds", "virtual time"))
 
 
@@ -145,10 +160,10 @@ def _scores(result: TuningResult, order: Sequence[str]) -> dict[str, Any]:
             "name": each.name,
             "colour": line_style("method", order.index(each.name))["colour"],
             "value": each.score,
-            "error": mean_std(each.scores)[1] if len(each.scores) > 1 else None,
+            "error": mean_std(each.known_scores)[1] if len(each.known_scores) > 1 else None,
         }
         for each in result.standings
-        if each.scores
+        if each.known_scores
     ]
     return {
         "title": f"Test {task.label} of the tuned methods",
@@ -166,7 +181,7 @@ def _costs(result: TuningResult, order: Sequence[str], name: str) -> dict[str, A
             "name": each.name,
             "colour": line_style("method", order.index(each.name))["colour"],
             "value": costs[each.name][name],
-            **({} if each.scores else {"missing": "failed"}),
+            **({} if each.known_scores else {"missing": "failed"}),
         }
         for each in result.standings
     ]
@@ -181,7 +196,7 @@ def _learning_rates(result: TuningResult) -> Section:
     task = result.task
     label, form = f"Validation {task.label}", "percent" if task.headline_info.percent else "number"
     names = {str(place): _rung_name(result, place) for place in range(len(result.rungs))}
-    dashes = "Dashes tell the values of a method's own setting apart." if _own_values(result) else ""
+    dashes = "Dashes tell the values of a method's setting apart." if _has_hyperparameters(result) else ""
     figures = {
         str(place): {
             "title": f"{label} over the learning rate, {_rung_name(result, place)}",
@@ -212,8 +227,8 @@ def _compared(result: TuningResult) -> Sequence[MethodTuning]:
     return [each for each in result.methods if not each.failed]
 
 
-def _own_values(result: TuningResult) -> bool:
-    return any(each.method.space.own is not None for each in _compared(result))
+def _has_hyperparameters(result: TuningResult) -> bool:
+    return any(each.method.space.hyperparameter is not None for each in _compared(result))
 
 
 def _rung_name(result: TuningResult, place: int) -> str:
@@ -229,12 +244,12 @@ def _score_at(trial: Trial, place: int, rungs: int) -> float | None:
 
 def _lines(result: TuningResult, place: int) -> Iterator[Mapping[str, Any]]:
     for number, method in enumerate(_compared(result)):
-        own = method.method.space.own
-        for dash, value in enumerate(own.values if own is not None else (None,)):
+        setting = method.method.space.hyperparameter
+        for dash, value in enumerate(setting.values if setting is not None else (None,)):
             points = sorted(
                 (trial.point.lr, found)
                 for trial in method.choice.trials
-                if trial.point.own == value and (found := _score_at(trial, place, len(result.rungs))) is not None
+                if trial.point.value == value and (found := _score_at(trial, place, len(result.rungs))) is not None
             )
             if points:
                 style = {**line_style("method", number), "dash": dash % len(DASHES)}
@@ -247,15 +262,15 @@ def _trials(result: TuningResult) -> Section:
     read, rungs = result.task.headline_info, len(result.rungs)
     details = []
     for method in result.methods:
-        own = method.method.space.own
-        names = [own.key] if own is not None else []
+        setting = method.method.space.hyperparameter
+        names = [setting.key] if setting is not None else []
         shares = [_rung_name(result, place) for place in range(rungs)]
         columns = ["trial", "learning rate", *names, *shares, "outcome"]
         rows = [
             [
                 str(trial.number),
                 f"{trial.point.lr:g}",
-                *([str(trial.point.own)] if own is not None else []),
+                *([str(trial.point.value)] if setting is not None else []),
                 *(score(read, _score_at(trial, place, rungs)) for place in range(rungs)),
                 {"text": (outcome := method.outcome(trial, rungs)), "bold": outcome == "best"},
             ]

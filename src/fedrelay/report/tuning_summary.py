@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedrelay.report.comparison_summary import summarize
@@ -49,7 +49,9 @@ def planned_facts(tuning: Tuning, planned: list[PlannedCosts]) -> dict[str, Any]
         "methods": {
             each.method.name: {
                 "learning_rates": list(each.method.space.rates),
-                "own": None if (own := each.method.space.own) is None else {own.key: list(own.values)},
+                "hyperparameter": None
+                if (found := each.method.space.hyperparameter) is None
+                else {found.key: list(found.values)},
                 "runs": each.runs,
                 "one_run": each.full,
                 "tuning": each.tuning,
@@ -86,31 +88,50 @@ def cost_in_words(objective: Objective, cost: float | None) -> str:
 
 
 def reason(result: TuningResult) -> str:
-    """Why the recommended method is recommended, in a sentence or two."""
+    """Why the recommended method is recommended, in a few sentences."""
     best = result.recommended
     if best is None:
-        return "No method finished every seed of the comparison, so none is recommended."
-    tuning, info, seeds = result.tuning, result.task.headline_info, len(result.tuning.seeds)
-    others = [each for each in result.standings[1:] if not each.pooled and not each.failed]
+        return "No method has a number for every seed of the comparison, so none is recommended."
+    tuning, info, label, seeds = result.tuning, result.task.headline_info, result.task.label, len(result.tuning.seeds)
+    validation, test = score(info, best.validation_score), score(info, best.score)
     over = f"{count(seeds)} fresh seed{'s' if seeds > 1 else ''}"
     if tuning.tune.objective == "score":
-        what = f"{score(info, best.score)} test {result.task.label} {objective_in_words(tuning)}"
-        said = f"{best.name} has the best result with {over}: {what}."
+        said = (
+            f"{best.name} has the best validation {label} {objective_in_words(tuning)}, with {over}: {validation}, "
+            f"and {test} on test samples."
+        )
     elif best.cost is None:
-        said = f"No method reached {score(info, tuning.stop.target)} with every seed; {best.name} came closest."
+        target = score(info, tuning.stop.target)
+        return (
+            f"No method reached {target} with every seed; {best.name} has the best validation {label}: {validation}, "
+            f"and {test} on test samples."
+        )
     else:
         cost = cost_in_words(tuning.tune.objective, best.cost)
         name = "" if tuning.tune.objective in ("bytes", "hours") else f" {COST_NAMES[tuning.tune.objective]}"
         said = (
             f"{best.name} reaches {score(info, tuning.stop.target)} on validation samples at the least cost with "
-            f"{over}: {cost}{name}."
+            f"{over}: {cost}{name}; it has {test} on test samples."
         )
-    close = [each.name for each in others if not result.is_clear(each)]
-    if not others:
-        return said
-    if close:
-        return f"{said} The lead over {', '.join(close)} is too small to be sure: less than twice its standard error."
-    return f"{said} The lead over every other method is more than twice its standard error."
+    return " ".join((said, *_leads_in_words(result)))
+
+
+def _leads_in_words(result: TuningResult) -> Iterator[str]:
+    """How sure the lead over the other methods is."""
+    rivals, where = result.rivals, " on test samples" if result.tuning.tune.objective == "score" else ""
+    missed = [each.name for each in rivals if result.lead_over(each) is None]
+    close = [each.name for each in rivals if result.certainty(each) == "close"]
+    if missed:
+        yield f"Not every seed of {', '.join(missed)} reached it."
+    if len(missed) == len(rivals):
+        return
+    if len(result.tuning.seeds) == 1:
+        yield "One seed cannot tell whether the lead is more than chance: use more --seeds."
+    elif close:
+        yield f"The lead over {', '.join(close)}{where} may be chance: use more --seeds to be sure."
+    else:
+        others = "all others that did" if missed else "every other method"
+        yield f"The lead over {others}{where} is more than chance."
 
 
 def lead_in_words(result: TuningResult, other: Standing) -> str:
@@ -119,8 +140,17 @@ def lead_in_words(result: TuningResult, other: Standing) -> str:
     if lead is None:
         return NONE
     factor = 100 if objective == "score" and result.task.headline_info.percent else 1
-    error = f" ± {factor * lead[1]:.2g}" if len(result.tuning.seeds) > 1 else ""
-    return f"{factor * lead[0]:+.3g}{error}"
+    error = f" ± {factor * lead.standard_error:.2g}" if len(result.tuning.seeds) > 1 else ""
+    return f"{factor * lead.mean:+.3g}{error}"
+
+
+def budgets_in_words(tuning: Tuning) -> str:
+    """`12 trials of each method, and at most 3 more where the best learning rate is at the edge`."""
+    tune = tuning.tune
+    more = (
+        f", and at most {tune.extensions} more where the best learning rate is at the edge" if tune.extensions else ""
+    )
+    return f"{count(tune.trials)} trials of each method{more}"
 
 
 def costs_of_comparison(result: TuningResult) -> dict[str, Row]:
@@ -133,12 +163,16 @@ def _standing_facts(result: TuningResult, each: Standing) -> dict[str, Any]:
     lead = result.lead_over(each)
     return {
         "name": each.name,
+        "validation_score": each.validation_score,
+        "validation_scores": list(each.validation),
         "score": each.score,
         "scores": list(each.scores),
         "cost": each.cost,
-        "failed": each.failed,
+        "missing": each.missing,
         "pooled": each.pooled,
-        "behind": None if lead is None else {"mean": lead[0], "standard_error": lead[1]},
+        "behind": None
+        if lead is None
+        else {"mean": lead.mean, "standard_error": lead.standard_error, "certainty": result.certainty(each)},
         **costs_of_comparison(result)[each.name],
     }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import StopSettings
 from fedrelay.runtime.callback import CurrentModel, RoundContext
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.result import Row, on_validation
 from fedrelay.runtime.run_folder import BestSoFar, RunState
+from fedrelay.tasks.task_facts import TaskFacts
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,52 @@ class SelectionMetric:
             return value is not None
         return value > than + by if self.higher_is_better else value < than - by
 
+    def is_reached(self, target: float, value: float) -> bool:
+        """Whether a value is as good as a target."""
+        return not self.is_better(target, value)
+
+
+def validation_metric(task: TaskFacts) -> SelectionMetric:
+    """The headline metric of a task on validation samples."""
+    return SelectionMetric(on_validation(task.headline), task.headline_info.higher_is_better)
+
 
 def selection_metric(prepared: PreparedExperiment) -> SelectionMetric:
     """The metric that the run is judged by, on validation samples where there are any."""
-    name, metric = prepared.task_facts.headline, prepared.task_facts.headline_info
-    return SelectionMetric(f"validation_{name}" if prepared.has_validation else name, metric.higher_is_better)
+    task = prepared.task_facts
+    if prepared.has_validation:
+        return validation_metric(task)
+    return SelectionMetric(task.headline, task.headline_info.higher_is_better)
+
+
+class Limit(NamedTuple):
+    """A limit of `stop`, and what a run has spent of it."""
+
+    name: str
+    most: float | None
+    """None: no limit."""
+
+    spent: float
+    what: str
+
+    def is_reached(self, share: float = 1.0) -> bool:
+        """Whether a share of it was spent."""
+        return self.most is not None and self.spent >= share * self.most
+
+
+def planned_limits(settings: StopSettings, costs: Row) -> tuple[Limit, ...]:
+    """The limits on costs that follow from the plans of a run, so from its records; real time does not.
+
+    Args:
+        settings: The limits.
+        costs: What the run has cost so far, as in a row of metrics.
+    """
+    hours = costs["virtual_seconds"] / 3600
+    return (
+        Limit("max_bytes", settings.max_bytes, costs["bytes"], "bytes were sent"),
+        Limit("max_updates", settings.max_updates, costs["client_updates"], "client updates were done"),
+        Limit("max_hours", settings.max_hours, hours, "hours of virtual time have passed"),
+    )
 
 
 @dataclass(frozen=True)
@@ -48,22 +91,16 @@ class StopRules:
             costs: What the run has cost so far, as in a row of metrics.
             seconds: Real seconds so far.
         """
-        limits = self.settings
-        reached = (
-            ("max_bytes", limits.max_bytes, costs["bytes"], "bytes were sent"),
-            ("max_updates", limits.max_updates, costs["client_updates"], "client updates were done"),
-            ("max_hours", limits.max_hours, costs["virtual_seconds"] / 3600, "hours of virtual time have passed"),
-            ("max_wall", limits.max_wall, seconds, "seconds have passed"),
-        )
-        for name, most, found, what in reached:
-            if most is not None and found >= most:
-                return f"stop.{name}: {_number(found)} {what}, the limit is {_number(most)}"
+        wall = Limit("max_wall", self.settings.max_wall, seconds, "seconds have passed")
+        for limit in (*planned_limits(self.settings, costs), wall):
+            if limit.most is not None and limit.is_reached():
+                return f"stop.{limit.name}: {_number(limit.spent)} {limit.what}, the limit is {_number(limit.most)}"
         return ""
 
     def target_reached(self, history: Sequence[Row]) -> str:
         """Why the last evaluation is good enough; empty if it is not."""
         target, value = self.settings.target, history[-1].get(self.metric.name)
-        if target is None or value is None or self.metric.is_better(target, value):
+        if target is None or value is None or not self.metric.is_reached(target, value):
             return ""
         return f"stop.target: {self.metric.name} is {value:.4g}, the target is {target:g}"
 

@@ -37,6 +37,11 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def on_validation(metric: str) -> str:
+    """What rows of metrics call a metric on the validation samples."""
+    return f"validation_{metric}"
+
+
 @dataclass(frozen=True, repr=False)
 class BestModel:
     """The model of the round that was best on the validation samples."""

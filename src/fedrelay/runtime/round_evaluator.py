@@ -12,7 +12,7 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.classification import accuracy_on_classes
 from fedrelay.runtime.callback import Callback, RoundContext
 from fedrelay.runtime.recorder import Recorder
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.result import Row, on_validation
 from fedrelay.runtime.round_attempts import events_of_engine
 from fedrelay.tasks.base import EvaluationSums
 
@@ -31,7 +31,7 @@ class RoundEvaluator:
         metrics: Row = {**self._metrics(engine.evaluate(weights)), "train_loss": train_loss}
         if self.prepared.has_validation:
             found = self._metrics(engine.evaluate(weights, "validation"))
-            metrics |= {f"validation_{name}": value for name, value in found.items()}
+            metrics |= {on_validation(name): value for name, value in found.items()}
         self.recorder.add_events(events_of_engine(context.round, engine.take_events()))
         row = self.recorder.evaluation_row(context.round, metrics)
         row |= self.callback.on_evaluation(replace(context, row=dict(row))) or {}

@@ -51,8 +51,8 @@ def _frozen(method: MethodTuning, trial: Trial, ladder: Sequence[Rung]) -> Froze
 
     space, rates = method.method.space, [each.point.lr for each in method.choice.trials]
     distributions: dict[str, BaseDistribution] = {"train.lr": FloatDistribution(min(rates), max(rates), log=True)}
-    if space.own is not None:
-        distributions[space.own.key] = CategoricalDistribution(space.own.values)
+    if space.hyperparameter is not None:
+        distributions[space.hyperparameter.key] = CategoricalDistribution(space.hyperparameter.values)
     finished = trial.extension or len(trial.scores) == len(ladder)
     failed = trial.score.value is None
     reached = ladder[-1:] if trial.extension else ladder[: len(trial.scores)]

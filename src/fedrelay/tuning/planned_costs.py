@@ -8,8 +8,10 @@ from itertools import pairwise
 
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import prepare
+from fedrelay.experiment.spec import Experiment
 from fedrelay.runtime.result import Row
-from fedrelay.tuning.score import rungs
+from fedrelay.runtime.round_loop import is_evaluated
+from fedrelay.tuning.score import Rung, rungs
 from fedrelay.tuning.trial_runs import NO_OWN_INPUTS, OwnInputs
 from fedrelay.tuning.tuned_methods import TunedMethod, TuningPlan
 
@@ -51,7 +53,7 @@ def _planned(plan: TuningPlan, method: TunedMethod, own: OwnInputs) -> PlannedCo
     while not ladder[-1].reached(rows[-1]):
         cost = run.costs.total([run.planner.plan(len(rows))])
         rows.append({name: rows[-1][name] + cost["rounds" if name == "round" else name] for name in _NOTHING})
-    ends = [next(row for row in rows if rung.reached(row)) for rung in ladder]
+    ends = [next(row for row in rows if _ends(row, rung, ladder[-1], experiment)) for rung in ladder]
     going, spent = tune.trials, _times(ends[0], tune.trials)
     for lower, upper in pairwise(ends):
         going = (going + 1) // 2
@@ -59,6 +61,12 @@ def _planned(plan: TuningPlan, method: TunedMethod, own: OwnInputs) -> PlannedCo
     return PlannedCosts(
         method, runs, ends[-1], _times(spent, len(tuning.tuning_seeds)), _times(ends[-1], len(tuning.seeds))
     )
+
+
+def _ends(row: Row, rung: Rung, last: Rung, experiment: Experiment) -> bool:
+    """Whether a trial ends there: it pauses at the first evaluation that is at its rung, or at the end of the run."""
+    evaluated = row["round"] > 0 and is_evaluated(experiment, row["round"])
+    return last.reached(row) or (evaluated and rung.reached(row))
 
 
 def total(costs: Sequence[Row | None]) -> Row:

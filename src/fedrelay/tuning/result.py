@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
+from typing import Any, Literal
 
 from fedrelay.experiment.method_catalogue import pools_data
 from fedrelay.experiment.spec import Experiment
+from fedrelay.metrics.paired_differences import PairedDifference, more_than_chance
+from fedrelay.runtime.best_and_stop import SelectionMetric, validation_metric
 from fedrelay.runtime.comparison import ComparisonResult, MethodResults
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.task_facts import TaskFacts
-from fedrelay.tuning.score import COSTS, Metric, Rung, score_of_run
-from fedrelay.tuning.settings import Objective, Tuning
+from fedrelay.tuning.score import COSTS, Rung, score_of_run
+from fedrelay.tuning.settings import Tuning
 from fedrelay.tuning.successive_halving import Choice, Trial
 from fedrelay.tuning.tuned_methods import TunedMethod
 
@@ -42,6 +44,13 @@ class MethodTuning:
         """Whether every trial failed, so that nothing could be chosen."""
         return self.choice.best.score.value is None
 
+    @property
+    def trial_count(self) -> str:
+        """How many trials there were; those beyond the edge of the learning rates apart: `12 + 1`."""
+        more = sum(trial.extension for trial in self.choice.trials)
+        planned = len(self.choice.trials) - more
+        return f"{planned} + {more}" if more else f"{planned}"
+
     def outcome(self, trial: Trial, rungs: int) -> str:
         """How far a trial came, in a few words."""
         if trial.score.value is None:
@@ -55,32 +64,54 @@ class MethodTuning:
 
 @dataclass(frozen=True)
 class Standing:
-    """A method in the comparison: the model that validation samples choose, measured on test samples."""
+    """A method in the comparison, by the model of each run that is best on its validation samples."""
 
     name: str
-    scores: tuple[float, ...]
-    """The metric on the test samples, seed by seed."""
+    validation: tuple[float | None, ...]
+    """The metric on the validation samples, seed by seed: methods are ranked by it. None: the run has no number."""
+
+    scores: tuple[float | None, ...]
+    """The metric of the same models on the test samples."""
 
     costs: tuple[float | None, ...]
     """The cost until the target was reached, seed by seed; None where there is no target, or it was missed."""
 
-    failed: int
     pooled: bool
     """Whether it trains on pooled data: a baseline, which is never recommended."""
 
     @property
+    def missing(self) -> int:
+        """How many seeds have no number."""
+        return sum(None in pair for pair in zip(self.validation, self.scores, strict=True))
+
+    @property
+    def known_scores(self) -> tuple[float, ...]:
+        """The metric on the test samples of all seeds that have one."""
+        return tuple(score for score in self.scores if score is not None)
+
+    @property
     def score(self) -> float | None:
-        return fmean(self.scores) if self.scores else None
+        """The mean on the test samples."""
+        return _mean(self.known_scores)
+
+    @property
+    def validation_score(self) -> float | None:
+        """The mean on the validation samples."""
+        return _mean([value for value in self.validation if value is not None])
 
     @property
     def cost(self) -> float | None:
         """The mean cost to the target; None if a seed missed it."""
         known = [cost for cost in self.costs if cost is not None]
-        return fmean(known) if known and len(known) == len(self.costs) else None
+        return _mean(known) if len(known) == len(self.costs) else None
 
-    def values(self, objective: Objective) -> tuple[float, ...]:
-        """What methods are compared by, seed by seed."""
-        return self.scores if objective == "score" else tuple(cost for cost in self.costs if cost is not None)
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+Certainty = Literal["clear", "close", "unknown"]
+"""Whether a lead is more than chance, may be chance, or cannot be measured."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,20 +126,25 @@ class TuningResult:
     out: Path
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> SelectionMetric:
         """The metric on validation samples."""
-        return Metric(f"validation_{self.task.headline}", self.task.headline_info.higher_is_better)
+        return validation_metric(self.task)
 
     @property
     def standings(self) -> tuple[Standing, ...]:
-        """All methods that were compared, the best first; those that failed and pooled baselines come last."""
+        """All methods that were compared, the best first; those without a number and pooled baselines come last."""
         return tuple(sorted((self._standing(each) for each in self.comparison.methods), key=self._rank))
 
     @property
     def recommended(self) -> Standing | None:
-        """The best method; None if none finished every seed."""
+        """The method that is best on validation samples; None if none has a number for every seed."""
         best = self.standings[0]
-        return None if best.failed or best.pooled or not best.scores else best
+        return None if best.missing or best.pooled else best
+
+    @property
+    def rivals(self) -> tuple[Standing, ...]:
+        """The other methods that might have been recommended, the best first."""
+        return tuple(each for each in self.standings[1:] if not each.pooled and not each.missing)
 
     def __getitem__(self, name: str) -> MethodTuning:
         for each in self.methods:
@@ -120,25 +156,30 @@ class TuningResult:
         best = self.recommended
         return f"TuningResult(recommended={best.name if best else None!r}, methods={len(self.methods)})"
 
-    def lead_over(self, other: Standing) -> tuple[float, float] | None:
-        """How much better the recommended method is, seed by seed: mean and standard error.
+    def lead_over(self, other: Standing) -> PairedDifference | None:
+        """How much better the recommended method is, seed by seed: on test samples, or in the cost to the target.
 
-        None if a seed has no number. With a single seed the standard error is not known: infinite.
+        Test samples had no say in the recommendation, so this lead is no larger for being that of the winner; it may
+        be negative. None if a seed has no number.
         """
         objective, best = self.tuning.tune.objective, self.recommended
         if best is None:
             return None
-        ours, theirs = best.values(objective), other.values(objective)
-        if len(ours) != len(self.tuning.seeds) or len(theirs) != len(ours):
-            return None
+        ours, theirs = (each.scores if objective == "score" else each.costs for each in (best, other))
         sign = 1 if objective == "score" and self.metric.higher_is_better else -1
-        gaps = [sign * (one - two) for one, two in zip(ours, theirs, strict=True)]
-        return fmean(gaps), stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
+        gaps = [
+            sign * (one - two) for one, two in zip(ours, theirs, strict=True) if one is not None and two is not None
+        ]
+        return PairedDifference(tuple(gaps)) if len(gaps) == len(self.tuning.seeds) else None
 
-    def is_clear(self, other: Standing) -> bool:
-        """Whether the lead over another method is more than twice its standard error, or the other has no number."""
-        lead = self.lead_over(other)
-        return lead is None or lead[0] > 2 * lead[1]
+    def certainty(self, other: Standing) -> Certainty:
+        """Whether the lead over another method is more than chance, by t-tests of the leads over all rivals."""
+        measured = [(each.name, lead) for each in self.rivals if (lead := self.lead_over(each)) is not None]
+        if len(self.tuning.seeds) == 1 or other.name not in [name for name, _ in measured]:
+            return "unknown"
+        tested = zip(measured, more_than_chance([lead for _, lead in measured]), strict=True)
+        clear = {name for (name, lead), sure in tested if sure and lead.mean > 0}
+        return "clear" if other.name in clear else "close"
 
     @property
     def extensions(self) -> tuple[str, ...]:
@@ -173,12 +214,14 @@ class TuningResult:
         return any(limit is not None for limit in (stop.max_bytes, stop.max_updates, stop.max_hours))
 
     def _standing(self, method: MethodResults) -> Standing:
-        results = [result for result in method.results if result.best_found is not None]
+        found = {result.experiment.seed: result for result in method.results if result.best_found is not None}
+        results = [found.get(seed) for seed in self.tuning.seeds]
+        rows = [{} if result is None else result.best.row for result in results]
         return Standing(
             method.name,
-            tuple(float(result.best.row[self.task.headline]) for result in results),
-            tuple(self._cost(result) for result in results),
-            len(method.failed),
+            tuple(row.get(self.metric.name) for row in rows),
+            tuple(row.get(self.task.headline) for row in rows),
+            tuple(None if result is None else self._cost(result) for result in results),
             pools_data(method.method),
         )
 
@@ -189,8 +232,8 @@ class TuningResult:
     def _rank(self, each: Standing) -> tuple[bool, bool, bool, float, float]:
         sign = -1.0 if self.metric.higher_is_better else 1.0
         missed = self.tuning.tune.objective in COSTS and each.cost is None
-        score = sign * each.score if each.score is not None else math.inf
-        return bool(each.failed) or each.score is None, each.pooled, missed, each.cost or 0.0, score
+        value = sign * each.validation_score if each.validation_score is not None else math.inf
+        return bool(each.missing), each.pooled, missed, each.cost or 0.0, value
 
 
 def spec_file(out: Path, method: MethodTuning) -> Path:

@@ -26,13 +26,14 @@ from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.prepare import check_preparable, prepare_without_groups
 from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
 from fedrelay.files import make_folder, read_regular_file, write_atomically
+from fedrelay.runtime.best_and_stop import SelectionMetric, validation_metric
 from fedrelay.runtime.comparison import open_folder, run_comparison
 from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.tuning.optuna_study import write_studies
 from fedrelay.tuning.result import MethodTuning, TuningResult, spec_file
-from fedrelay.tuning.score import Metric, Rung, TrialScore, mean_score, rungs, score_of_run
+from fedrelay.tuning.score import Rung, TrialScore, mean_score, rungs, score_of_run
 from fedrelay.tuning.settings import Tuning
-from fedrelay.tuning.successive_halving import Choice, Request, search
+from fedrelay.tuning.successive_halving import Choice, WantedScore, search
 from fedrelay.tuning.trial_runs import (
     NO_OWN_INPUTS,
     ComparedRun,
@@ -157,7 +158,7 @@ def _choose(
     plan: TuningPlan, task: TaskFacts, ladder: Sequence[Rung], out: Path, execute: Execute, counter: _Counter
 ) -> Mapping[str, Choice]:
     """The choice for every method. All methods go from rung to rung together, which keeps all cores busy."""
-    metric = Metric(f"validation_{task.headline}", task.headline_info.higher_is_better)
+    metric = validation_metric(task)
     tune, choices = plan.tuning.tune, dict[str, Choice]()
     searches = [
         (method, search(method.space, tune.rungs, tune.extensions, higher_is_better=metric.higher_is_better))
@@ -165,7 +166,7 @@ def _choose(
     ]
     wanted = [(method, each, next(each)) for method, each in searches]
     while wanted:
-        runs = [_runs(plan, method, requests, ladder, out) for method, _, requests in wanted]
+        runs = [_runs(plan, method, scores, ladder, out) for method, _, scores in wanted]
         wave = [run for trials in runs for seeds in trials for run in seeds]
         counter.expect(wave)
         execute(wave)
@@ -180,26 +181,26 @@ def _choose(
 
 
 def _runs(
-    plan: TuningPlan, method: TunedMethod, requests: Sequence[Request], ladder: Sequence[Rung], out: Path
+    plan: TuningPlan, method: TunedMethod, wanted: Sequence[WantedScore], ladder: Sequence[Rung], out: Path
 ) -> list[list[TrialRun]]:
-    """The runs of every request, one for each seed."""
-    found = plan.experiments(method, [request.trial.point for request in requests])
+    """The runs for every score, one for each seed."""
+    found = plan.experiments(method, [each.trial.point for each in wanted])
     return [
-        [_trial_run(method, request, experiment, ladder, out, seed) for seed in plan.tuning.tuning_seeds]
-        for request, experiment in zip(requests, found, strict=True)
+        [_trial_run(method, each, experiment, ladder, out, seed) for seed in plan.tuning.tuning_seeds]
+        for each, experiment in zip(wanted, found, strict=True)
     ]
 
 
 def _trial_run(
-    method: TunedMethod, request: Request, experiment: Experiment, ladder: Sequence[Rung], out: Path, seed: int
+    method: TunedMethod, wanted: WantedScore, experiment: Experiment, ladder: Sequence[Rung], out: Path, seed: int
 ) -> TrialRun:
-    number = request.trial.number
+    number = wanted.trial.number
     folder = trial_folder(out, method, number, seed)
-    title = f"{method.name}, trial {number}, rung {request.rung + 1}, seed {seed}"
-    return TrialRun(title, experiment.model_copy(update={"seed": seed, "out": folder}), ladder[request.rung])
+    title = f"{method.name}, trial {number}, rung {wanted.rung + 1}, seed {seed}"
+    return TrialRun(title, experiment.model_copy(update={"seed": seed, "out": folder}), ladder[wanted.rung])
 
 
-def _score(seeds: Sequence[TrialRun], metric: Metric, tuning: Tuning) -> TrialScore:
+def _score(seeds: Sequence[TrialRun], metric: SelectionMetric, tuning: Tuning) -> TrialScore:
     """The score of a trial from the folders of its runs."""
     scores = []
     for run in seeds:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedrelay.experiment.spec import StopSettings
+from fedrelay.runtime.best_and_stop import SelectionMetric, planned_limits
 from fedrelay.runtime.result import Row
 from fedrelay.tuning.settings import Objective
 
@@ -33,13 +34,8 @@ class Rung:
 
     def reached(self, row: Row) -> bool:
         """Whether a row of metrics is at the rung or beyond it."""
-        limits = (
-            (row["round"], self.rounds),
-            (row["bytes"], self.stop.max_bytes),
-            (row["client_updates"], self.stop.max_updates),
-            (row["virtual_seconds"] / 3600, self.stop.max_hours),
-        )
-        return any(most is not None and spent >= self.share * most for spent, most in limits)
+        spent = any(limit.is_reached(self.share) for limit in planned_limits(self.stop, row))
+        return spent or bool(row["round"] >= self.share * self.rounds)
 
     def rows(self, history: Sequence[Row]) -> list[Row]:
         """The rows of a run up to the rung, also if the run is further."""
@@ -50,17 +46,6 @@ class Rung:
 def rungs(count: int, rounds: int, stop: StopSettings) -> tuple[Rung, ...]:
     """Rungs at 1, 1/2, 1/4, … of the budget, the lowest first."""
     return tuple(Rung(0.5**place, rounds, stop) for place in reversed(range(count)))
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The metric on validation samples."""
-
-    name: str
-    higher_is_better: bool = True
-
-    def is_reached(self, target: float, value: float) -> bool:
-        return value >= target if self.higher_is_better else value <= target
 
 
 @dataclass(frozen=True)
@@ -86,7 +71,9 @@ class TrialScore:
         return self.value is None, self.cost is None, cost, sign * value, sign * self.mean
 
 
-def score_of_run(rows: Sequence[Row], metric: Metric, objective: Objective, target: float | None) -> TrialScore:
+def score_of_run(
+    rows: Sequence[Row], metric: SelectionMetric, objective: Objective, target: float | None
+) -> TrialScore:
     """The score of one run from its rows."""
     values = [(row, row[metric.name]) for row in rows if row.get(metric.name) is not None]
     if not values:

@@ -40,7 +40,7 @@ class TuneSettings(Section):
     extensions: int = Field(
         3, ge=0, le=20, description="trials beyond these learning rates, while the best one is the smallest or largest"
     )
-    own: Mapping[str, Mapping[str, tuple[Any, ...]]] = Field(
+    hyperparameter: Mapping[str, Mapping[str, tuple[Any, ...]]] = Field(
         {}, description="method → {setting: values} to try beside the learning rate, at most one setting per method"
     )
 
@@ -51,10 +51,10 @@ class TuneSettings(Section):
             raise ValueError("must be different seeds")
         return seeds
 
-    @field_validator("own")
+    @field_validator("hyperparameter")
     @classmethod
-    def _one_setting_of_several_values(cls, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        for method, chosen in own.items():
+    def _one_setting_of_several_values(cls, chosen_by_method: Mapping[str, Any]) -> Mapping[str, Any]:
+        for method, chosen in chosen_by_method.items():
             if len(chosen) > 1:
                 raise ValueError(f"{method}: at most one setting beside the learning rate, so that budgets are equal")
             for key, values in chosen.items():
@@ -62,7 +62,7 @@ class TuneSettings(Section):
                     raise ValueError(f"{method}: {key} is always tuned; set train.lr and tune.span instead")
                 if len(values) < 2 or any(values.count(each) > 1 for each in values):
                     raise ValueError(f"{method}: {key} needs at least two different values")
-        return own
+        return chosen_by_method
 
 
 class Tuning(Comparison):
@@ -110,6 +110,6 @@ class Tuning(Comparison):
         if self.engine.name == "flower":
             raise ValueError("engine.name: methods are tuned in simulation; use local or ray")
         names = [entry.name for entry in self.methods]
-        if unknown := [name for name in tune.own if name not in names]:
-            raise ValueError(f"tune.own: {unknown[0]!r} is none of the methods ({', '.join(names)})")
+        if unknown := [name for name in tune.hyperparameter if name not in names]:
+            raise ValueError(f"tune.hyperparameter: {unknown[0]!r} is none of the methods ({', '.join(names)})")
         return self

@@ -30,7 +30,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Request:
+class WantedScore:
     """A trial whose score at a rung is wanted."""
 
     trial: Trial
@@ -47,7 +47,7 @@ class Choice:
     """Whether the best learning rate is still the smallest or largest after all extensions."""
 
 
-Search = Generator[list[Request], Sequence[TrialScore], Choice]
+Search = Generator[list[WantedScore], Sequence[TrialScore], Choice]
 """Yields the scores that are wanted next, is sent them in the same order, and returns the choice."""
 
 
@@ -63,7 +63,7 @@ def search(space: SearchSpace, rungs: int, extensions: int, *, higher_is_better:
     trials = [Trial(number, point) for number, point in enumerate(space.points(), 1)]
     going = list(trials)
     for rung in range(rungs):
-        scores = yield [Request(trial, rung) for trial in going]
+        scores = yield [WantedScore(trial, rung) for trial in going]
         scored = [replace(trial, scores=(*trial.scores, score)) for trial, score in zip(going, scores, strict=True)]
         for trial in scored:
             trials[trial.number - 1] = trial
@@ -75,7 +75,7 @@ def search(space: SearchSpace, rungs: int, extensions: int, *, higher_is_better:
         if point is None:
             break
         new = Trial(len(trials) + 1, point, extension=True)
-        [score] = yield [Request(new, rungs - 1)]
+        [score] = yield [WantedScore(new, rungs - 1)]
         trials.append(replace(new, scores=(score,)))
         best = min(best, trials[-1], key=lambda trial: trial.score.rank(higher_is_better))
     at_edge = space.beyond(best.point, (trial.point for trial in trials)) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,28 @@ def search_space(tuning: Tuning, entry: ComparisonEntry) -> SearchSpace:
     """The configurations of a method: the same number of learning rates for all, over the same range."""
     settings = tuning.tune
     lr = entry.train.get("lr", tuning.train.lr)
-    chosen = settings.own.get(entry.name)
-    own = hyperparameter_of(entry.method)
+    return SearchSpace.around(lr, settings.span, settings.trials, _hyperparameter(tuning, entry))
+
+
+def _hyperparameter(tuning: Tuning, entry: ComparisonEntry) -> Hyperparameter | None:
+    """The setting that is tuned beside the learning rate: the one that the user names, else the usual one.
+
+    A value that the user gave is kept, unless the user names the setting.
+    """
+    chosen = tuning.tune.hyperparameter.get(entry.name)
     if chosen is not None:
-        own = next((Hyperparameter(full_path(key), tuple(values)) for key, values in chosen.items()), None)
-    return SearchSpace.around(lr, settings.span, settings.trials, own)
+        return next((Hyperparameter(full_path(key), tuple(values)) for key, values in chosen.items()), None)
+    usual = hyperparameter_of(entry.method)
+    if usual is None or any(_has(each.model_dump(exclude_defaults=True), usual.key) for each in (entry, tuning)):
+        return None
+    return usual
+
+
+def _has(tree: Mapping[str, Any], path: str) -> bool:
+    """Whether a tree of settings has a value at a dotted path."""
+    first, _, rest = path.partition(".")
+    below = tree.get(first)
+    return first in tree and (not rest or (isinstance(below, Mapping) and _has(below, rest)))
 
 
 def trial_folder(out: Path, method: TunedMethod, number: int, seed: int) -> Path:

@@ -37,8 +37,9 @@ def tuning_heading(tuning: Tuning) -> RenderableType:
         if tune.objective == "score"
         else f"{COST_NAMES[tune.objective]} to {tuning.stop.target:g}, {objective_in_words(tuning)}",
         "trials": f"{tune.trials} of each method, seeds {', '.join(map(str, tuning.tuning_seeds))}{halving}",
+        "at the edge": f"at most {plural(tune.extensions, 'trial')} more, where the best learning rate is there",
         "judged on": f"validation samples, {share_in_words(tuning)}",
-        "compared on": f"test samples, fresh seeds {', '.join(map(str, tuning.seeds))}",
+        "compared with": f"fresh seeds {', '.join(map(str, tuning.seeds))}; test samples have no say in the choice",
     }
     return Group(Text(f"Tuning {names} on {tuning.data.name}", style="bold"), facts_grid(rows))
 
@@ -49,9 +50,9 @@ def planned_table(planned: Sequence[PlannedCosts]) -> RenderableType:
     for column in table.columns[2:]:
         column.justify, column.no_wrap = "right", True
     for each in planned:
-        rates, own = each.method.space.rates, each.method.space.own
+        rates, setting = each.method.space.rates, each.method.space.hyperparameter
         tried = f"lr {rates[0]:g} … {rates[-1]:g}"
-        tried += "" if own is None else f"\n{own.key} {', '.join(map(str, own.values))}"
+        tried += "" if setting is None else f"\n{setting.key} {', '.join(map(str, setting.values))}"
         known = _sums(total([each.tuning, each.comparison])) if each.full is not None else ("unknown", "", "")
         table.add_row(each.method.name, tried, count(each.runs), *known)
     cost = total([row for each in planned for row in (each.tuning, each.comparison)])
@@ -81,12 +82,12 @@ def tuning_tables(result: TuningResult) -> RenderableType:
     )
     table = plain_table(*heads, numeric=True)
     for each in result.standings:
-        mean, std = mean_std(each.scores) if each.scores else (None, None)
-        level = spread({"mean": mean, "std": std}, len(each.scores), task.headline_info)
+        mean, std = mean_std(each.known_scores) if each.known_scores else (None, None)
+        level = spread({"mean": mean, "std": std}, len(each.known_scores), task.headline_info)
         best = each == result.recommended
         cost = costs[each.name]
         table.add_row(
-            f"{each.name}{' (pooled data)' if each.pooled else ''}{'*' if each.failed else ''}",
+            f"{each.name}{' (pooled data)' if each.pooled else ''}{'*' if each.missing else ''}",
             Text(level, style="bold" if best else ""),
             *(() if objective == "score" else (cost_in_words(objective, each.cost),)),
             "" if best or each.pooled else lead_in_words(result, each),
@@ -94,11 +95,17 @@ def tuning_tables(result: TuningResult) -> RenderableType:
             size(cost["bytes"]),
             moment(cost["virtual_seconds"]),
         )
-    chosen = plain_table("method", "chosen settings", f"validation {task.label}")
+    chosen = plain_table("\nmethod", "\nchosen settings", "\ntrials", f"validation\n{task.label}", "with fresh\nseeds")
+    for column in chosen.columns[2:]:
+        column.justify, column.no_wrap = "right", True
+    fresh = {each.name: each.validation_score for each in result.standings}
     for method in result.methods:
-        value = score(task.headline_info, method.choice.best.score.value)
-        chosen.add_row(method.name, "every trial failed" if method.failed else settings_in_words(method), value)
-    marks = ["* a seed failed"] if any(each.failed for each in result.standings) else []
+        values = (method.choice.best.score.value, fresh.get(method.name))
+        settings = "every trial failed" if method.failed else settings_in_words(method)
+        chosen.add_row(
+            method.name, settings, method.trial_count, *(score(task.headline_info, value) for value in values)
+        )
+    marks = ["* a seed has no result"] if any(each.missing for each in result.standings) else []
     notes = [Text(f"  {note}", style="dim") for note in (*marks, *result.extensions)]
     notes += [Text(f"  {warning}", style="yellow") for warning in result.warnings]
     return Group(
