@@ -32,12 +32,13 @@ def tuning_heading(tuning: Tuning) -> RenderableType:
     tune = tuning.tune
     names = ", ".join(entry.name for entry in tuning.methods)
     halving = f"; the better half goes on at {plural(tune.rungs - 1, 'rung')}" if tune.rungs > 1 else ""
+    edge = f"at most {plural(tune.extensions, 'trial')} more, where the best learning rate is there"
     rows = {
         "budget": objective_in_words(tuning)
         if tune.objective == "score"
         else f"{COST_NAMES[tune.objective]} to {tuning.stop.target:g}, {objective_in_words(tuning)}",
         "trials": f"{tune.trials} of each method, seeds {', '.join(map(str, tuning.tuning_seeds))}{halving}",
-        "at the edge": f"at most {plural(tune.extensions, 'trial')} more, where the best learning rate is there",
+        **({"at the edge": edge} if tune.extensions else {}),
         "judged on": f"validation samples, {share_in_words(tuning)}",
         "compared with": f"fresh seeds {', '.join(map(str, tuning.seeds))}; test samples have no say in the choice",
     }
