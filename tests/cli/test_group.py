@@ -144,3 +144,15 @@ def test_bad_input_gets_one_clear_message(program, tmp_path, words, code, messag
     assert "Traceback" not in ended.err
     assert ended.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_data_without_classes_have_no_class_mix(program, tmp_path):
+    rows = "".join(f"{site},{age},{age / 7}\n" for site in "abcd" for age in range(20, 40))
+    (tmp_path / "rows.csv").write_text(f"site,age,days\n{rows}")
+    table = ("--data", "rows.csv", "--set", "table.client=site", "--set", "table.target=days")
+    refused = program("group", *table)
+    assert (refused.code, refused.out) == (2, "")
+    assert "data: groups are compared by their classes, but 'rows' has none" in refused.err
+    assert program("run", "fedseq", *table, "--fraction", "1", "--rounds", "1", "--out", "run").code == 0
+    assert program("report", "run").code == 0
+    assert "the samples have no classes" in (tmp_path / "run" / "report.html").read_text()

@@ -146,7 +146,7 @@ def test_nobody_else_can_report_sums_of_another_number_of_predictions(task):
 
 
 def test_a_negative_loss_is_a_contradiction_unless_the_loss_is_the_users():
-    sums = EvaluationSums(-1.0, 2, {"moments": np.zeros(5)})
+    sums = EvaluationSums(-1.0, 2, {"moments": np.zeros(4), "totals": np.zeros(1)})
     assert Regression().why_sums_implausible(sums, range(2, 3)) == "its loss is negative"
     own = CustomTask(loss=lambda outputs, targets: -(outputs * targets).mean())
     assert own.why_sums_implausible(own.evaluation_sums(torch.ones(2), torch.ones(2)), range(2, 3)) == ""

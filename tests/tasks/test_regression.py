@@ -30,6 +30,20 @@ def test_several_numbers_count_together(generator):
     assert Regression().evaluation_sums(outputs, targets).weight == 120
 
 
+def test_r2_compares_every_number_with_its_own_mean(generator):
+    targets = torch.tensor([0.0, 100.0]) + torch.randn(40, 2, generator=generator) * torch.tensor([1.0, 3.0])
+    constant = torch.tensor([0.0, 100.0]).expand(40, 2)
+    for outputs in (constant, targets + torch.randn(40, 2, generator=generator)):
+        found = Regression().metrics_from_sums(Regression().evaluation_sums(outputs, targets).values)["r2"]
+        expected = r2_score(targets.double(), outputs.double(), multioutput="variance_weighted")
+        assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_no_samples_have_no_scores():
+    found = Regression().evaluation_sums(torch.zeros(0, 1), torch.zeros(0)).values
+    assert set(Regression().metrics_from_sums(found).values()) == {None}
+
+
 @pytest.mark.parametrize(
     ("task", "loss"),
     [

@@ -49,9 +49,11 @@ def test_every_task_with_every_kind_of_route(task, method):
 def test_without_classes_groups_are_formed_at_random_and_the_log_says_so(caplog):
     fr.run("fedseq", data=federation("regression"), workers=1, **SMALL)
     assert "no classes" not in caplog.text  # its groups are random anyway
-    result = fr.run("fedgsp", data=federation("regression"), workers=1, **SMALL)
-    assert "own data has no classes: groups are formed at random" in caplog.text
-    assert result.history[-1]["client_updates"] > 0
+    for method in ("fedgsp", "fedseq2par"):
+        caplog.clear()
+        result = fr.run(method, data=federation("regression"), workers=1, **SMALL)
+        assert "own data has no classes: groups are formed at random" in caplog.text
+        assert result.history[-1]["client_updates"] > 0
 
 
 @pytest.mark.parametrize(

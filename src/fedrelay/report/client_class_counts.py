@@ -153,6 +153,8 @@ def _opened(
     as_run = below_public(federation, PooledFederation) if pooled else federation
     if as_run.fingerprint() != fingerprint:
         return "the data found here are not the data of the run"
+    if not federation.class_count:
+        return "the samples have no classes"
     return partition_of(federation, first=True)
 
 

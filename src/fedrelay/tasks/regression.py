@@ -18,7 +18,10 @@ ROUNDING = 1e-13
 
 
 class Regression(Task):
-    """Squared, absolute or Huber error; RMSE, MAE and R² over all numbers together."""
+    """Squared, absolute or Huber error; RMSE, MAE and R² over all numbers of a sample together.
+
+    R² compares with the mean of each number by itself: numbers with a larger variance weigh more.
+    """
 
     name: ClassVar[str] = "regression"
     metrics: ClassVar[Mapping[str, MetricInfo]] = {"rmse": LOSS, "mae": LOSS, "r2": MetricInfo(percent=False)}
@@ -56,14 +59,17 @@ class Regression(Task):
 
     def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
         actual, error = targets.double().cpu().numpy(), (outputs.double() - targets.double()).cpu().numpy()
-        found = [error.size, actual.sum(), (actual**2).sum(), np.abs(error).sum(), (error**2).sum()]
-        return {"moments": np.array(found, np.float64)}
+        found = [error.size, (actual**2).sum(), np.abs(error).sum(), (error**2).sum()]
+        numbers = actual.reshape(len(actual), targets.shape[1:].numel()).T
+        totals = [np.ascontiguousarray(each).sum() for each in numbers]
+        return {"moments": np.array(found, np.float64), "totals": np.array(totals, np.float64)}
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
-        count, total, squares, absolute, squared = np.asarray(values["moments"]).tolist()
+        count, squares, absolute, squared = np.asarray(values["moments"]).tolist()
         if not count:
             return dict.fromkeys(self.metrics)
-        spread = squares - total**2 / count
+        totals = np.asarray(values["totals"])
+        spread = squares - float((totals**2).sum()) / (count / len(totals))
         varies = spread > ROUNDING * squares
         return {
             "rmse": float(np.sqrt(squared / count)),

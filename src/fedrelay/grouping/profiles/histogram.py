@@ -40,5 +40,5 @@ class HistogramProfile(ClassCountsProfile):
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
         counts = super().compute(inputs, clients, options).vectors
         totals = counts.sum(axis=1, keepdims=True)
-        shares: Vectors = np.where(totals > 0, counts / np.maximum(1, totals), 1 / counts.shape[1])
+        shares: Vectors = np.where(totals > 0, counts / np.maximum(1, totals), 1 / max(1, counts.shape[1]))
         return ProfilingResult(shares)
