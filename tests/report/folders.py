@@ -58,5 +58,6 @@ def failed(folder: Path, method: str, **settings: Any) -> Path:
 
 def add_event(run: Path, **event: Any) -> None:
     """Note a fault in a run folder."""
+    (run / "checksums.jsonl").unlink(missing_ok=True)  # as in runs of earlier versions
     with (run / "events.jsonl").open("a") as file:
         file.write(json.dumps(event) + "\n")
