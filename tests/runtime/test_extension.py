@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
+import torch
 import yaml
 from tests.runtime.eight_clients import GROUPS, Dies, federation, network
 
@@ -281,3 +283,24 @@ def test_a_folder_in_place_of_the_summary_is_refused_in_one_line(tmp_path, data)
     (tmp_path / "run" / "result.json").mkdir()
     with pytest.raises(fr.RunFolderError, match=r"result\.json: cannot be removed \(Is a directory\)$"):
         more(tmp_path / "run", data, 4)
+
+
+def biased_at(layer):
+    """A network with as many parameters wherever its bias is."""
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 3, bias=layer == 0), torch.nn.ReLU(), torch.nn.Linear(3, 3, bias=layer == 2)
+    )
+
+
+@pytest.mark.parametrize("rounds", [None, 4])
+@pytest.mark.parametrize("died", [True, False])
+def test_another_model_with_as_many_parameters_is_refused(tmp_path, data, died, rounds):
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt) if died else nullcontext():
+        fr.run("fedavg", data=data, model=biased_at(0), out=out, rounds=2, callbacks=Dies(1 if died else 3), **SETTINGS)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    message = r"the model does not fit the model of the run, which has 0\.bias \[3\]; this has 2\.weight \[3, 3\]$"
+    with pytest.raises(fr.RunFolderError, match=message):
+        fr.resume(out, rounds=rounds, data=data, model=biased_at(2))
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert fr.resume(out, rounds=rounds, data=data, model=biased_at(0)).history[-1]["round"] == (rounds or 2)

@@ -301,7 +301,7 @@ def other_data(folder: Path) -> None:
         (damage("checksums.jsonl", b"not json\n"), r"checksums\.jsonl: is damaged .*; delete it to go on without"),
         (damage("checksums.jsonl", b"[1]\n"), r"checksums\.jsonl: is damaged .*; delete it to go on without"),
         (damage("checksums.jsonl", b'{"round": 1, "ledger": 7}\n'), r"checksums\.jsonl: is damaged .*; delete it"),
-        (other_model, r"does not fit the model of spec\.yaml"),
+        (other_model, r"does not fit the model of the run, which has features\.1\.weight \[64, 64\]; this has"),
         (other_data, r"the data are not those the run was started with"),
     ],
 )

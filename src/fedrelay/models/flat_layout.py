@@ -110,6 +110,11 @@ class FlatLayout:
         return cls(tuple(entries), dtype, _aliases(module, names), frozen)
 
     @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The name and the shape of each entry, in their order; as plain data."""
+        return {entry.name: list(entry.shape) for entry in self.entries}
+
+    @property
     def size(self) -> int:
         """The length of the flat tensor."""
         return sum(entry.size for entry in self.entries)

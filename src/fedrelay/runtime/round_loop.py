@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -210,6 +212,7 @@ def run_experiment(
         "own_weights": isinstance(module, nn.Module),
         "own_task": task is not None,
         "task": prepared.task_facts.as_dict(),
+        "tensors": prepared.layout.shapes,
         "frozen_sha256": prepared.frozen_sha256,
         "sources": source_digests(prepared.user_modules()),
         "options": build_method(prepared.experiment).options,  # of the spec as it is saved, with absolute paths
@@ -260,6 +263,7 @@ def resume_run(
         prepared = run.prepared
         if prepared.federation.fingerprint() != folder.facts.get("data_fingerprint"):
             raise RunFolderError(f"{path}: the data are not those the run was started with")
+        _check_same_tensors(path, folder.facts.get("tensors"), prepared.layout.shapes)
         if prepared.frozen_sha256 != folder.facts.get("frozen_sha256"):
             raise RunFolderError(f"{path}: the model's frozen parameters are not those the run was started with")
         if folder.result is None or rounds is not None:
@@ -274,6 +278,20 @@ def resume_run(
         return RoundLoop(run, state, folder, as_callback(callbacks), pause=pause).run()
     finally:
         folder.close()
+
+
+def _check_same_tensors(path: Path, saved: Any, found: Mapping[str, list[int]]) -> None:
+    """Check that a model has the tensors of the run, in the same order: its weights are saved as one flat tensor."""
+    if saved is None:  # an earlier version wrote the run
+        return
+    if not isinstance(saved, dict):
+        raise RunFolderError(f"{path / 'run.json'}: is damaged (the tensors of the model cannot be read)")
+    for before, now in zip_longest(saved.items(), found.items()):
+        if before != now:
+            had, has = (f"{each[0]} {each[1]}" if each else "no tensor" for each in (before, now))
+            raise RunFolderError(
+                f"{path}: the model does not fit the model of the run, which has {had}; this has {has}"
+            )
 
 
 def _extend(run: PreparedRun, state: RunState, folder: RunFolder, rounds: int) -> tuple[PreparedRun, RunState]:
