@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -115,6 +116,32 @@ def test_what_cannot_be_exported_is_refused(run, tmp_path):
     (tmp_path / "own" / "model.safetensors").write_bytes(b"no tensors")
     with pytest.raises(fr.RunFolderError, match=r"model\.safetensors: cannot be read"):
         fr.export(tmp_path / "own", tmp_path / "out2", model=net)
+
+
+class Branching(nn.Module):
+    """Takes another way for other values, which no trace can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+
+    def forward(self, x):
+        outputs = self.out(x.flatten(1))
+        return outputs if outputs.sum() > 0 else outputs + 1
+
+
+@pytest.mark.parametrize("format", ["torch-export", "onnx"])
+def test_a_model_that_cannot_be_traced_is_refused_in_one_line(tmp_path, capfd, format):
+    if format == "onnx":
+        pytest.importorskip("onnxscript")
+    fr.run("fedavg", model=Branching(), out=tmp_path / "run", **SMALL)
+    capfd.readouterr()
+    message = rf"^format: the model cannot be exported as {format} \(Could not guard on [^\n]*\); use safetensors$"
+    with pytest.raises(fr.SpecError, match=message):
+        fr.export(tmp_path / "run", tmp_path / "out", format=format, model=Branching())
+    assert capfd.readouterr() == ("", "")
+    assert not (tmp_path / "out").exists()
+    assert logging.root.manager.disable == logging.NOTSET
 
 
 class NamedInputs(nn.Module):

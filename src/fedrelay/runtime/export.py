@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import csv
 import io
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -148,13 +150,10 @@ def _program(prepared: PreparedExperiment, weights: dict[str, Tensor]) -> bytes:
     """The model as a program of `torch.export`, for any number of samples."""
     module, inputs = _with_preprocessing(prepared)
     content = io.BytesIO()
-    try:
+    with _tracing("torch-export"):
         batch = torch.export.Dim("batch", min=1)
         program = torch.export.export(module, (inputs,), dynamic_shapes=({0: batch},))
         torch.export.save(program, content)
-    except Exception as error:  # a module of the user may do anything
-        reason = str(error).strip().splitlines()[0]
-        raise SpecError(f"format: the model cannot be exported by torch.export ({reason}); use safetensors") from None
     return content.getvalue()
 
 
@@ -165,14 +164,33 @@ def _onnx(prepared: PreparedExperiment, weights: dict[str, Tensor]) -> bytes:
     except ImportError:
         raise SpecError("format: onnx needs extra packages; install them with: pip install 'fedrelay[onnx]'") from None
     module, inputs = _with_preprocessing(prepared)
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.onnx.export(
-        module, (inputs,), dynamo=True, input_names=["x"], output_names=["outputs"], dynamic_shapes=({0: batch},),
-        verbose=False,
-    )  # fmt: skip
-    assert program is not None
-    content: bytes = program.model_proto.SerializeToString()
+    with _tracing("onnx"):
+        batch = torch.export.Dim("batch", min=1)
+        program = torch.onnx.export(
+            module, (inputs,), dynamo=True, input_names=["x"], output_names=["outputs"], dynamic_shapes=({0: batch},),
+            verbose=False,
+        )  # fmt: skip
+        assert program is not None
+        content: bytes = program.model_proto.SerializeToString()
     return content
+
+
+@contextlib.contextmanager
+def _tracing(format: Format) -> Iterator[None]:
+    """Keep PyTorch quiet while it traces a model, and say in one line why it could not."""
+    disabled, unseen = logging.root.manager.disable, io.StringIO()
+    logging.disable(max(disabled, logging.WARNING))
+    try:
+        with contextlib.redirect_stdout(unseen), contextlib.redirect_stderr(unseen):
+            yield
+    except Exception as error:  # a module of the user may do anything
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # PyTorch wraps what went wrong in advice to its own developers
+            cause = cause.__cause__
+        reason = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
+        raise SpecError(f"format: the model cannot be exported as {format} ({reason}); use safetensors") from None
+    finally:
+        logging.disable(disabled)
 
 
 _WRITERS: dict[Format, Callable[[PreparedExperiment, dict[str, Tensor]], bytes]] = {
