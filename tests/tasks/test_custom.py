@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 import fedrelay as fr
 from fedrelay.errors import SpecError
@@ -61,10 +60,12 @@ def test_it_is_trained_by_run_and_is_the_same_as_the_built_in_loss(numbers):
         ({"higher_is_better": ("nope",)}, "higher_is_better: unknown metric 'nope'"),
         ({"headline_metric": "nope"}, "headline_metric: unknown metric 'nope'"),
         ({"metrics_of": {"loss": within_one}}, "metrics_of: 'loss' is always measured"),
+        ({"loss": 3}, "loss: .*got 3"),
+        ({"metric": {}}, "metric: unknown key 'metric'"),
     ],
 )
 def test_unknown_names_are_refused(options, message):
-    with pytest.raises(ValidationError, match=message):
+    with pytest.raises(SpecError, match=rf"^task\.{message}"):
         CustomTask(**{"loss": absolute_error, "metrics_of": {"within_one": within_one}, **options})
 
 

@@ -22,6 +22,11 @@ class Doubled(Regression):
         return self.factor * super().batch_loss(outputs, targets)
 
 
+class Quantiles(fr.Task):
+    def batch_loss(self, outputs, targets):
+        return (outputs - targets).abs().mean()
+
+
 complete = CustomTask(loss=lambda outputs, targets: (outputs.flatten() - targets).abs().mean())
 number = 3
 """
@@ -57,6 +62,10 @@ def test_tasks_by_name():
             "task.loss: has no effect on own_tasks:complete, which is complete",
         ),
         ({"name": "own_tasks:Doubled", "factor": "much"}, "task.factor"),
+        (
+            {"name": "own_tasks:Quantiles"},
+            "^task.name: own_tasks:Quantiles is not complete; define name, metrics, check_targets, .*output_shape",
+        ),
         ({"name": "no_such_module:Task"}, "cannot import no_such_module"),
     ],
 )

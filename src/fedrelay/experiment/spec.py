@@ -212,9 +212,14 @@ def validate(model: type[M], values: Mapping[str, Any], prefix: str = "") -> M:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        # a list whose entries are all wrong counts as too short, too
-        found = [each for each in error.errors() if each["type"] != "too_short" or not each["input"]]
-        raise SpecError("\n".join(_explain(model, detail, prefix) for detail in found)) from None
+        raise as_spec_error(model, error, prefix) from None
+
+
+def as_spec_error(model: type[BaseModel], error: ValidationError, prefix: str = "") -> SpecError:
+    """What pydantic found wrong with the values of a section, in plain words."""
+    # a list whose entries are all wrong counts as too short, too
+    found = [each for each in error.errors() if each["type"] != "too_short" or not each["input"]]
+    return SpecError("\n".join(_explain(model, detail, prefix) for detail in found))
 
 
 def experiment(method: str, /, **settings: Any) -> Experiment:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from torch import Tensor
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
+from fedrelay.experiment.spec import as_spec_error
 from fedrelay.tasks.base import LOSS, EvaluationSums, MetricInfo, Scores, Summable, TargetInfo, Task
 
 Function = Callable[[Any, Tensor], Tensor]
@@ -25,6 +26,9 @@ class CustomTask(Task):
         metrics_of: Name → (outputs, targets) → one number for each sample, `[samples]`; the metric is their mean.
         higher_is_better: The metrics of which more is better; the others are errors.
         headline_metric: The metric that tables show; default the first one, or the loss.
+
+    Raises:
+        SpecError: An argument is unknown or not valid.
 
     Example:
         >>> import torch
@@ -56,6 +60,15 @@ class CustomTask(Task):
                 if name not in self.metrics_of and (field, name) != ("headline_metric", "loss"):
                     raise ValueError(f"{field}: {unknown('metric', name, self.metrics_of)}")
         return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain_refusals(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Users build this task themselves: they get the same errors as from a spec."""
+        try:
+            return handler(given)
+        except ValidationError as error:
+            raise as_spec_error(cls, error, "task.") from None
 
     @property
     def metrics(self) -> Mapping[str, MetricInfo]:  # type: ignore[override]

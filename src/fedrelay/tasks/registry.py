@@ -48,4 +48,12 @@ def build_task(settings: Mapping[str, Any], default: str) -> Task:
         return found
     if not isinstance(found, type) or not issubclass(found, Task):
         raise SpecError(f"task.name: {name} must be a subclass or an instance of fedrelay.Task")
+    if missing := _missing_parts(found):
+        raise SpecError(f"task.name: {name} is not complete; define {', '.join(missing)}, as fedrelay.Task says")
     return validate(found, options, "task.")
+
+
+def _missing_parts(task: type[Task]) -> list[str]:
+    """What a class must still define to be a task."""
+    facts = [each for each in ("name", "metrics") if not hasattr(task, each) and each not in task.model_fields]
+    return [*facts, *sorted(task.__abstractmethods__)]
