@@ -4,7 +4,7 @@
     ├── SpecError         invalid experiment: unknown key, wrong type, impossible value
     ├── DataError         a data set is missing, damaged or unsuitable
     ├── RunFolderError    a run folder is damaged, unknown or in use
-    ├── DivergedError     a model has non-finite values
+    ├── DivergedError     a model has non-finite values, or all updates of clients were refused
     └── EngineError       the engine could not run a hop
         └── NoUpdateAcceptedError    no client's work was accepted in the whole run
 
@@ -37,7 +37,7 @@ class RunFolderError(FedRelayError):
 
 
 class DivergedError(FedRelayError):
-    """A model has non-finite values."""
+    """A model has non-finite values, or all updates of clients were refused."""
 
     exit_code = 5
 
