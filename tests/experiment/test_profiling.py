@@ -182,7 +182,11 @@ def test_a_run_that_died_goes_on_without_asking_again(tmp_path, nobody_trains, a
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-@pytest.mark.parametrize("lost", [("checkpoint.json", "round-2.safetensors", "ledger.jsonl", "metrics.jsonl"), ()])
+@pytest.mark.parametrize(
+    "lost",
+    [("checkpoint.json", "round-2.safetensors", "ledger.jsonl", "metrics.jsonl", "checksums.jsonl"), ()],
+    ids=["all", "nothing"],
+)
 def test_a_run_that_died_right_after_the_pass(tmp_path, nobody_trains, lost):
     expected = fr.run("fedseq", **CONF)
     folder = died(tmp_path, 2)
