@@ -19,7 +19,7 @@ from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.base import PlanningContext
 from fedrelay.routes.mixing import accuracy_weights, mix_models
 from fedrelay.routes.plan import Mixing
-from fedrelay.runtime.run_folder import RunState
+from fedrelay.runtime.run_state import RunState
 from fedrelay.runtime.server import Server
 from fedrelay.tasks.classification import Classification
 

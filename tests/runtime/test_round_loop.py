@@ -33,7 +33,7 @@ from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
 from fedrelay.runtime.recorder import plan_summary
 from fedrelay.runtime.round_loop import resume_run, run_experiment
-from fedrelay.runtime.run_folder import RunState
+from fedrelay.runtime.run_state import RunState
 from fedrelay.runtime.server import Server
 from fedrelay.tasks.custom import CustomTask
 

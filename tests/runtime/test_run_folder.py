@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 import fedrelay as fr
 from fedrelay.cli import main
 from fedrelay.experiment.spec import experiment
-from fedrelay.runtime.run_folder import RunFolder, RunState, write_atomically
+from fedrelay.runtime.run_folder import RunFolder, write_atomically
+from fedrelay.runtime.run_state import RunState
 
 
 @pytest.fixture

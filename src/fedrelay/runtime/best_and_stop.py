@@ -10,7 +10,7 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import StopSettings
 from fedrelay.runtime.callback import CurrentModel, RoundContext
 from fedrelay.runtime.result import Row, on_validation
-from fedrelay.runtime.run_folder import BestSoFar, RunState
+from fedrelay.runtime.run_state import BestSoFar, RunState
 from fedrelay.tasks.task_facts import TaskFacts
 
 

@@ -26,7 +26,8 @@ from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import FaultCosts
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.result import BestModel, Result, Row
-from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, BestSoFar, RunFolder, RunState
+from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, RunFolder
+from fedrelay.runtime.run_state import BestSoFar, RunState
 
 
 class Recorder:

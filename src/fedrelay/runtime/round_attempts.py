@@ -16,7 +16,7 @@ from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.recorder import Recorder
-from fedrelay.runtime.run_folder import RunState
+from fedrelay.runtime.run_state import RunState
 from fedrelay.runtime.server import Server
 
 log = logging.getLogger(__name__)

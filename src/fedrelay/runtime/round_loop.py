@@ -34,7 +34,8 @@ from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
 from fedrelay.runtime.result import Result, Row
 from fedrelay.runtime.round_attempts import RoundAttempts
 from fedrelay.runtime.round_evaluator import RoundEvaluator
-from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder, RunState
+from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder
+from fedrelay.runtime.run_state import RunState
 from fedrelay.runtime.save_failed_run import check_anything_learned, saved_and_explained_failures
 from fedrelay.runtime.server import Server, mean_loss
 from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs

@@ -36,7 +36,7 @@ import re
 import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,26 +52,26 @@ from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment, load_file, validate
 from fedrelay.files import read_regular_file, write_atomically
 from fedrelay.grouping.profiles import ProfilingResult
-from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
-from fedrelay.routes.arrival import Arrival, HopReport
+from fedrelay.runtime.record_lines import (
+    CHECKSUMS,
+    STREAMS,
+    checksum_lines,
+    complete_lines,
+    is_number,
+    is_text,
+    json_line,
+    note_checksum,
+    read_checksums,
+    why_damaged,
+    why_unverified,
+)
+from fedrelay.runtime.run_state import BestSoFar, RunState, state_from_tensors, state_tensors
 from fedrelay.runtime.versions import versions
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-STREAMS: dict[str, tuple[str, ...]] = {
-    "metrics": ("round",),
-    "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
-    "timings": ("round", "seconds"),
-    "forgetting": ("round",),
-    "events": ("round", "route", "hop", "client", "what", "done"),
-}
-"""The streams of a run, and the keys that each of their lines must have."""
-
-CHECKSUMS = "checksums.jsonl"
-"""The checksums of lines, apart from them: equal runs have equal lines."""
-
 PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
 _WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
 _OPEN: set[Path] = set()
@@ -82,44 +82,6 @@ _NAME = re.compile(r"[0-9a-f]{16}")
 
 _FLOCK = "hhqqi4x"
 """The layout of `struct flock` on Linux: kind, whence, start, length, owner."""
-
-
-@dataclass(frozen=True)
-class BestSoFar:
-    """The best model on validation samples so far."""
-
-    round: int
-    metric: str
-    value: float
-    weights: Tensor
-
-
-@dataclass(frozen=True)
-class RunState:
-    """Everything that changes from round to round."""
-
-    round: int
-    weights: Tensor
-    """The global model."""
-
-    seconds: float = 0.0
-    server: Mapping[str, Tensor] = field(default_factory=dict)
-    """Server state of the terms and of the merge."""
-
-    waiting: Mapping[int, Arrival] = field(default_factory=dict)
-    """Slot → the model that waits there for a merge."""
-
-    typical_hop: TypicalHop = NO_HOPS_YET
-    """What hops are like, where the guard needs it."""
-
-    stopped: str = ""
-    """Why the run stopped before its last round; empty as long as it goes on."""
-
-    best: BestSoFar | None = None
-    """The best model of the rounds that `eval.every` divides; None without validation samples."""
-
-    merges: int = 0
-    """The number of merges so far."""
 
 
 class RunFolderReader:
@@ -237,7 +199,7 @@ class RunFolderReader:
         if found is None:
             return None
         best = {name: found.get(name) for name in ("round", "metric", "value")} if isinstance(found, dict) else {}
-        if not (_is_number(best.get("round")) and _is_number(best.get("value")) and _is_text(best.get("metric"))):
+        if not (is_number(best.get("round")) and is_number(best.get("value")) and is_text(best.get("metric"))):
             raise RunFolderError(f"{self.path}: is damaged (its best model cannot be read)")
         return best
 
@@ -266,66 +228,20 @@ class RunFolderReader:
         # In this order: a run that goes on writes lines first, then their checksums, then the checkpoint.
         saved, checksums = self.saved_round, self._checksums(stream)
         try:
-            lines = _complete_lines(path)
+            lines = complete_lines(path)
             rows = [json.loads(line) for line in lines]
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
-        kinds = {} if stream == "metrics" else _VALUES  # callbacks choose the names of metrics
         known = stream == "metrics" and (self.path / "run.json").is_file()  # a run that is just being created has none
         headline = self.task.headline if known else None
-        for row in rows:
-            numbers = row if isinstance(row, dict) else {}
-            missing = [name for name in STREAMS[stream] if not kinds.get(name, _is_number)(numbers.get(name))]
-            missing += [headline] if headline is not None and headline not in numbers else []
-            if missing:
-                raise RunFolderError(f"{path}: is damaged (a line without {', '.join(missing)})")
-            odd = [name for name, value in numbers.items() if not kinds.get(name, _is_number_or_none)(value)]
-            if odd:
-                raise RunFolderError(f"{path}: is damaged (a line with an impossible {odd[0]})")
-        if checksums is not None and (problem := self._unverified(stream, lines, rows, checksums, saved)):
+        if problem := next(filter(None, (why_damaged(stream, row, headline) for row in rows)), ""):
+            raise RunFolderError(f"{path}: is damaged (a line {problem})")
+        complete = (self.path / "result.json").exists()
+        if checksums is not None and (problem := why_unverified(stream, lines, rows, checksums, saved, complete)):
             raise RunFolderError(
                 f"{path}, {problem}. Restore the file from a copy, or delete {CHECKSUMS} to go on with what is there"
             )
         return rows
-
-    def _unverified(
-        self,
-        stream: str,
-        lines: Sequence[bytes],
-        rows: Sequence[Mapping[str, Any]],
-        checksums: Sequence[tuple[int, str]],
-        saved: int,
-    ) -> str:
-        """Which line is not as it was written; empty if all are. Rounds after the saved one are still being written."""
-        for number, (line, row, (_, expected)) in enumerate(zip(lines, rows, checksums, strict=False), 1):
-            if _line_checksum(line) != expected:
-                return (
-                    f"line {number} (round {row['round']}): was changed since it was written, or a line before it is "
-                    f"missing; its checksum in {CHECKSUMS} differs"
-                )
-        for number, (round, _) in enumerate(checksums[len(lines) :], len(lines) + 1):
-            if round <= saved:
-                return f"line {number} (round {round}): is missing; its checksum is in {CHECKSUMS}"
-        verified = rows[: len(checksums)]
-        for number, row in enumerate(rows[len(checksums) :], len(checksums) + 1):
-            after = row["round"] == saved and self._may_follow_checkpoint(stream, row, verified)
-            if row["round"] <= saved and not after:
-                return (
-                    f"line {number} (round {row['round']}): has no checksum in {CHECKSUMS}, though its round was "
-                    "saved; it was added later, or checksums are missing"
-                )
-        return ""
-
-    def _may_follow_checkpoint(
-        self, stream: str, row: Mapping[str, Any], verified: Sequence[Mapping[str, Any]]
-    ) -> bool:
-        """Whether a line of the saved round may come after its checkpoint, which `resume` drops.
-
-        A callback that stops the run after the checkpoint has its model evaluated.
-        """
-        if stream == "metrics":
-            return all(each["round"] != row["round"] for each in verified)
-        return stream == "events" and not (self.path / "result.json").exists()
 
     def _checksums(self, stream: str) -> list[tuple[int, str]] | None:
         """Round and checksum of the lines of a stream, up to a checkpoint; None in folders of earlier versions."""
@@ -333,11 +249,7 @@ class RunFolderReader:
         if not path.exists():
             return None
         try:
-            rows = [json.loads(line) for line in _complete_lines(path)]
-            found = {
-                each: [(int(row["round"]), str(it)) for row in rows for it in row.get(each, ())] for each in STREAMS
-            }
-            return found[stream]
+            return read_checksums(complete_lines(path))[stream]
         except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path}: is damaged ({error}); delete it to go on without checksums") from None
 
@@ -426,14 +338,14 @@ class RunFolder(RunFolderReader):
         folder = cls(path)
         spec = _spec(experiment)
         files = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (profiles or {}).items()}
-        contents = {"spec.yaml": spec, "plan.json": _json(plan), **files}
+        contents = {"spec.yaml": spec, "plan.json": json_line(plan), **files}
         for name in (PROFILES, SELECTION, PROBE):
             (path / name).unlink(missing_ok=True)
         for name, content in contents.items():
             write_atomically(path / name, content)
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         about = {"format": FORMAT, "versions": dict(versions()), "name": secrets.token_hex(8), "sha256": checksums}
-        write_atomically(path / "run.json", _json({**about, **facts}))
+        write_atomically(path / "run.json", json_line({**about, **facts}))
         if plan.get("setup") is not None:
             folder.append("ledger", plan["setup"])
         return folder
@@ -455,9 +367,9 @@ class RunFolder(RunFolderReader):
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Append a line with one write, so that it is never written in part."""
-        line = _json(row)
+        line = json_line(row)
         self._append(f"{stream}.jsonl", line)
-        _note_checksum(self._unsaved_checksums, stream, row, line)
+        note_checksum(self._unsaved_checksums, stream, row, line)
 
     def _append(self, name: str, content: bytes) -> None:
         path = self.path / name
@@ -475,9 +387,9 @@ class RunFolder(RunFolderReader):
     def save(self, state: RunState, client_files: Sequence[str] = ()) -> None:
         """Write a checkpoint: tensors first, then the pointer to them; then old tensors are deleted."""
         name = f"round-{state.round}.safetensors"
-        content = tensors_to_bytes(_tensors(state))
+        content = tensors_to_bytes(state_tensors(state))
         if self._unsaved_checksums:
-            self._append(CHECKSUMS, _checksum_lines(self._unsaved_checksums))
+            self._append(CHECKSUMS, checksum_lines(self._unsaved_checksums))
             self._unsaved_checksums = {}
         for stream in self._streams.values():
             os.fsync(stream)
@@ -498,7 +410,7 @@ class RunFolder(RunFolderReader):
                 for slot, each in state.waiting.items()
             },
         }
-        write_atomically(self.path / "checkpoint.json", _json(pointer))
+        write_atomically(self.path / "checkpoint.json", json_line(pointer))
         for old in (*self.path.glob("round-*.safetensors"), *self.path.glob("best-*.safetensors")):
             if old.name not in (name, best and best["file"]):
                 old.unlink()
@@ -555,7 +467,7 @@ class RunFolder(RunFolderReader):
         pointer = _read_json(pointer_path)
         try:
             round = int(pointer["round"])
-            state = _state(round, tensors_from_bytes(self._checked_file(pointer)), pointer)
+            state = state_from_tensors(round, tensors_from_bytes(self._checked_file(pointer)), pointer)
             if pointer.get("best") is not None:
                 state = replace(state, best=self._restore_best(pointer["best"]))
         except (AttributeError, KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
@@ -594,11 +506,11 @@ class RunFolder(RunFolderReader):
         checksums: dict[int, dict[str, list[str]]] = {}
         for stream, rows in records.items():
             for row in rows:
-                _note_checksum(checksums, stream, row, _json(row))
-        write_atomically(self.path / CHECKSUMS, _checksum_lines(checksums))
+                note_checksum(checksums, stream, row, json_line(row))
+        write_atomically(self.path / CHECKSUMS, checksum_lines(checksums))
         for stream, rows in records.items():
             if rows or (self.path / f"{stream}.jsonl").exists():
-                write_atomically(self.path / f"{stream}.jsonl", b"".join(map(_json, rows)))
+                write_atomically(self.path / f"{stream}.jsonl", b"".join(map(json_line, rows)))
 
     def extend(self, experiment: Experiment, state: RunState) -> None:
         """Change the number of rounds to that of `experiment`, and note what the run had come to before.
@@ -616,7 +528,7 @@ class RunFolder(RunFolderReader):
         }
         facts |= {"extensions": [*self.extensions, change]}
         facts["sha256"] |= {"spec.yaml": hashlib.sha256(spec).hexdigest()}
-        write_atomically(self.path / "run.json", _json(facts))
+        write_atomically(self.path / "run.json", json_line(facts))
         write_atomically(self.path / "spec.yaml", spec)
         self.save(replace(state, stopped=""), self.client_files)
 
@@ -632,7 +544,7 @@ class RunFolder(RunFolderReader):
         """Write models by file name, and the summary that marks the run complete."""
         for name, model in models.items():
             self._write_model(name, model)
-        write_atomically(self.path / "result.json", _json(summary))
+        write_atomically(self.path / "result.json", json_line(summary))
 
     def repair(self, summary: Mapping[str, Any], models: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write files of a complete run again that are missing, or that are not what its checkpoint and records say."""
@@ -641,11 +553,11 @@ class RunFolder(RunFolderReader):
             if not _holds(self.path / name, model):
                 log.warning("%s: was missing or damaged; it is %s", self.path / name, again)
                 self._write_model(name, model)
-        before, told = self.result or {}, json.loads(_json(summary))
+        before, told = self.result or {}, json.loads(json_line(summary))
         changed = [key for key in before.keys() & told.keys() - {"run"} if not _same(before[key], told[key])]
         if changed:  # keys that only one of them has are those of another version
             log.warning("%s: was changed (%s); it is %s", self.path / "result.json", ", ".join(sorted(changed)), again)
-            write_atomically(self.path / "result.json", _json(summary))
+            write_atomically(self.path / "result.json", json_line(summary))
 
     def _write_model(self, name: str, model: Mapping[str, Tensor]) -> None:
         content = tensors_to_bytes({entry: tensor.contiguous() for entry, tensor in model.items()})
@@ -660,31 +572,6 @@ def _holds(path: Path, model: Mapping[str, Tensor]) -> bool:
         return False
     return found.keys() == model.keys() and all(
         found[name].dtype == tensor.dtype and torch.equal(found[name], tensor.cpu()) for name, tensor in model.items()
-    )
-
-
-def _complete_lines(path: Path) -> list[bytes]:
-    """The lines of a file, without a last one that is not complete; none if there is no file."""
-    content = read_regular_file(path) if path.exists() else b""
-    return [line + b"\n" for line in content.split(b"\n")[:-1]]
-
-
-def _line_checksum(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()[:16]
-
-
-def _note_checksum(
-    checksums: dict[int, dict[str, list[str]]], stream: str, row: Mapping[str, Any], line: bytes
-) -> None:
-    checksums.setdefault(int(row["round"]), {}).setdefault(stream, []).append(_line_checksum(line))
-
-
-def _checksum_lines(checksums: Mapping[int, Mapping[str, Sequence[str]]]) -> bytes:
-    """One line for each round, always in the same order."""
-    rounds = ((round, checksums[round]) for round in sorted(checksums))
-    return b"".join(
-        _json({"round": round, **{stream: found[stream] for stream in STREAMS if stream in found}})
-        for round, found in rounds
     )
 
 
@@ -703,91 +590,8 @@ def _extensions(path: Path, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _tensors(state: RunState) -> dict[str, Tensor]:
-    """All tensors of a state, each under a name."""
-    named = {"weights": state.weights} | {f"server/{name}": tensor for name, tensor in state.server.items()}
-    for slot, arrival in state.waiting.items():
-        named[f"waiting/{slot}"] = arrival.weights
-        named |= {f"waiting/{slot}/{name}": tensor for name, tensor in arrival.payload.items()}
-    return named
-
-
-def _state(round: int, named: Mapping[str, Tensor], pointer: Mapping[str, Any]) -> RunState:
-    """The state from its tensors and the pointer to them."""
-
-    def below(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): tensor for name, tensor in named.items() if name.startswith(prefix)}
-
-    arrivals = {
-        int(slot): Arrival(
-            int(slot),
-            tuple(int(client) for client in facts["clients"]),
-            named[f"waiting/{slot}"],
-            tuple(_hop(hop) for hop in facts["hops"]),
-            below(f"waiting/{slot}/"),
-            visited_groups=tuple(int(group) for group in facts.get("legs", ())),
-        )
-        for slot, facts in pointer.get("waiting", {}).items()
-    }
-    typical_hop = TypicalHop(*map(float, pointer["typical_hop"]))
-    stopped = str(pointer.get("stopped", ""))
-    return RunState(
-        round,
-        named["weights"],
-        float(pointer["seconds"]),
-        below("server/"),
-        arrivals,
-        typical_hop,
-        stopped,
-        merges=int(pointer.get("merges", 0)),
-    )
-
-
-def _hop(facts: Mapping[str, Any]) -> HopReport:
-    """A hop report from the pointer of a checkpoint."""
-    accuracies = tuple(float(share) for share in facts["accuracy_on_visited"])
-    numbers = [facts[name] for name in ("samples", "steps", "loss", "max_abs_weight", "update_norm")]
-    if not all(_is_number(number) for number in numbers) or not isinstance(facts["refused"], str):
-        raise ValueError("a report of a client without numbers")
-    attempts = tuple(map(str, facts.get("attempts", ())))
-    return HopReport(**{**facts, "accuracy_on_visited": accuracies, "attempts": attempts})
-
-
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or _is_number(value)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_number(each) for each in value)
-
-
-_VALUES: dict[str, Callable[[Any], bool]] = {
-    "payloads": lambda value: isinstance(value, dict) and all(_is_number(each) for each in value.values()),
-    "routes": lambda value: isinstance(value, list) and all(_are_numbers(route) for route in value),
-    "matrix": lambda value: isinstance(value, list) and all(_are_numbers(row) for row in value),
-    "clients": _are_numbers,
-    "unanswered": _are_numbers,
-    "what": _is_text,
-    "done": _is_text,
-    "node": _is_text,
-    "handover": _is_text,
-    "merges": lambda value: isinstance(value, bool),
-    "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),
-    "forgetting": lambda value: value is None or _are_numbers(value),
-}
-"""Key of a line → what its value must be; all other values are numbers or None."""
 
 
 def _lock(path: Path) -> int:
@@ -806,10 +610,6 @@ def _lock(path: Path) -> int:
 def _same(one: Any, other: Any) -> bool:
     """Whether two values of JSON are equal; NaN equals NaN."""
     return bool(one == other) or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value) + "\n").encode()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.mixing import mix_models
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.planner import Planner
-from fedrelay.runtime.run_folder import RunState
+from fedrelay.runtime.run_state import RunState
 from fedrelay.user_code import errors_in_own_part
 from fedrelay.warmup.base import Phase
 
