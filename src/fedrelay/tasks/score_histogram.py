@@ -1,4 +1,9 @@
-"""A histogram of scores by class, fine enough for curves such as ROC: it adds up, which the curves do not."""
+"""A histogram of scores by class, fine enough for curves such as ROC: it adds up, which the curves do not.
+
+Bins are float32 numbers in their order, so the scale of the scores does not matter. Up to `MOST_BINS` different scores
+have a bin each, and the curves are exact. Beyond that, all scores lose their last bits, as few as possible. How many
+follows from the scores alone: the bits do not depend on how samples are divided, or in which order they are added up.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-LIMIT = 16.0
-"""Logits are cut off at ± this value: their probability is then within 1e-7 of 0 or 1."""
+MOST_BINS = 2**14
+"""The most bins that a histogram keeps: 0.4 MB in a message."""
 
-BINS_PER_UNIT = 2048
-"""Two scores in the same bin count as equal."""
+SCORE_BITS = 31
+"""The bits of a float32 without its sign."""
 
 
 @dataclass(frozen=True)
 class ScoreHistogram:
-    """How many negative and positive samples have a logit in each bin. Only bins with samples are stored."""
+    """How many negative and positive samples have a score in each bin. Only bins with samples are stored."""
 
     bins: NDArray[np.int64]
     """The numbers of the bins, ascending."""
@@ -24,23 +29,37 @@ class ScoreHistogram:
     counts: NDArray[np.int64]
     """`[bins, 2]`: negative and positive samples."""
 
+    dropped_bits: int = 0
+    """Scores that differ only in this many last bits of their float32 share a bin, and count as equal."""
+
     @classmethod
-    def of(cls, logits: ArrayLike, positive: ArrayLike) -> ScoreHistogram:
+    def of(cls, scores: ArrayLike, positive: ArrayLike) -> ScoreHistogram:
         """The histogram of some samples."""
-        clipped = np.clip(np.asarray(logits, np.float64), -LIMIT, LIMIT)
-        numbers = np.floor(clipped * BINS_PER_UNIT).astype(np.int64)
         labels = np.asarray(positive).astype(np.int64)
-        return cls(numbers, np.stack([1 - labels, labels], axis=1))._merged()
+        return cls(_places(scores), np.stack([1 - labels, labels], axis=1))._merged()
 
     def __add__(self, other: ScoreHistogram) -> ScoreHistogram:
-        joined = np.concatenate([self.bins, other.bins]), np.concatenate([self.counts, other.counts])
-        return ScoreHistogram(*joined)._merged()
+        dropped = max(self.dropped_bits, other.dropped_bits)
+        bins = [each.bins >> (dropped - each.dropped_bits) for each in (self, other)]
+        return ScoreHistogram(np.concatenate(bins), np.concatenate([self.counts, other.counts]), dropped)._merged()
 
     def _merged(self) -> ScoreHistogram:
-        bins, place = np.unique(self.bins, return_inverse=True)
-        counts = np.zeros((len(bins), 2), np.int64)
-        np.add.at(counts, place, self.counts)
-        return ScoreHistogram(bins, counts)
+        """With one entry for each bin, and as few dropped bits as the number of bins allows."""
+        if not len(self.bins):
+            return self
+        order = np.argsort(self.bins, kind="stable")
+        ordered, dropped = self.bins[order], self.dropped_bits
+        while (starts := _starts_of_runs(ordered)).size > MOST_BINS:
+            ordered, dropped = ordered >> 1, dropped + 1
+        return ScoreHistogram(ordered[starts], np.add.reduceat(self.counts[order], starts), dropped)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether samples can have this histogram: bins in order, and no more bits dropped than needed."""
+        ascending = bool((np.diff(self.bins) > 0).all() and (np.abs(self.bins) < 2**SCORE_BITS).all())
+        # With one dropped bit less, a bin becomes at most two, and they would have been too many.
+        needed = self.dropped_bits == 0 or (0 < self.dropped_bits <= SCORE_BITS and 2 * len(self.bins) > MOST_BINS)
+        return ascending and needed and len(self.bins) <= MOST_BINS and bool((self.counts >= 0).all())
 
     @property
     def auroc(self) -> float | None:
@@ -61,3 +80,16 @@ class ScoreHistogram:
         hits = np.cumsum(self.counts[::-1, 1])
         found = np.cumsum(self.counts[::-1].sum(1))
         return float((hits / found * self.counts[::-1, 1]).sum() / positive)
+
+
+def _places(scores: ArrayLike) -> NDArray[np.int64]:
+    """The place of each score among all float32 numbers, from below; 0 for 0 and −0."""
+    with np.errstate(over="ignore"):  # what is too large for a float32 becomes infinite, which is the largest place
+        numbers = np.asarray(scores).astype(np.float32)
+    sizes = np.abs(numbers).view(np.int32).astype(np.int64)
+    return np.where(np.signbit(numbers), -sizes, sizes)
+
+
+def _starts_of_runs(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each run of equal numbers starts."""
+    return np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])

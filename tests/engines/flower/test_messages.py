@@ -28,7 +28,7 @@ from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.tasks.base import EvaluationSums
 from fedrelay.tasks.binary import Binary
 from fedrelay.tasks.classification import Classification
-from fedrelay.tasks.score_histogram import ScoreHistogram
+from fedrelay.tasks.score_histogram import MOST_BINS, ScoreHistogram
 
 LAYOUT = FlatLayout.of(torch.nn.Linear(2, 1))
 
@@ -140,10 +140,25 @@ def test_histograms_of_scores_travel_too():
     sums = task.evaluation_sums(torch.tensor([-1.0, 2.0, 0.5, 0.7]), targets)
     back = read_evaluation(evaluation_message(sums), range(4, 5), sums, task)
     assert task.metrics_from_sums(back.values) == task.metrics_from_sums(sums.values)
-    wrong = replace(
-        sums, values={**sums.values, "scores": ScoreHistogram(np.array([3, 1]), np.array([[2, 0], [0, 2]]))}
-    )
-    with pytest.raises(BadMessage, match="ascending"):
+
+
+@pytest.mark.parametrize(
+    "histogram",
+    [
+        ScoreHistogram(np.array([3, 1]), np.array([[2, 0], [0, 2]])),
+        ScoreHistogram(np.array([1, 3]), np.array([[-2, 0], [4, 2]])),
+        ScoreHistogram(np.array([1, 2**31]), np.array([[2, 0], [0, 2]])),
+        ScoreHistogram(np.array([1, 3]), np.array([[2, 0], [0, 2]]), dropped_bits=20),
+        ScoreHistogram(np.arange(MOST_BINS + 1), np.zeros((MOST_BINS + 1, 2), np.int64)),
+    ],
+    ids=["not ascending", "negative", "no float32", "coarser than needed", "too many bins"],
+)
+def test_impossible_histograms_of_scores_are_refused(histogram):
+    """Dropped bits of one node coarsen the histogram of all, so a node may not drop any without need."""
+    task, targets = Binary(), torch.tensor([0, 1, 1, 0])
+    sums = task.evaluation_sums(torch.tensor([-1.0, 2.0, 0.5, 0.7]), targets)
+    wrong = replace(sums, values={**sums.values, "scores": histogram})
+    with pytest.raises(BadMessage, match="ascending bins, not coarser than needed"):
         read_evaluation(evaluation_message(wrong), range(4, 5), sums, task)
 
 

@@ -203,7 +203,9 @@ def evaluation_from(reply: Message, task: Task, example: EvaluationSums, predict
 
 
 def _arrays(value: Summable) -> list[Array]:
-    return [value.bins, value.counts] if isinstance(value, ScoreHistogram) else [value]
+    if isinstance(value, ScoreHistogram):
+        return [value.bins, value.counts, np.array([value.dropped_bits])]
+    return [value]
 
 
 def _split(array: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
@@ -221,11 +223,11 @@ def _checked_sum(name: str, example: Summable, found: Sequence[Array]) -> Summab
         if counts and (part != np.floor(part)).any():
             raise BadMessage(f"{name} must be whole numbers")
     if isinstance(example, ScoreHistogram):
-        if len(found) != 2 or found[0].ndim != 1 or found[1].shape != (len(found[0]), 2):
+        if len(found) != 3 or found[0].ndim != 1 or [found[1].shape, found[2].shape] != [(len(found[0]), 2), (1,)]:
             raise BadMessage(f"{name} must be a histogram")
-        histogram = ScoreHistogram(*(part.astype(np.int64) for part in found))
-        if (np.diff(histogram.bins) <= 0).any() or (histogram.counts < 0).any():
-            raise BadMessage(f"{name} must be a histogram with ascending bins")
+        histogram = ScoreHistogram(found[0].astype(np.int64), found[1].astype(np.int64), int(found[2][0]))
+        if not histogram.is_possible:
+            raise BadMessage(f"{name} must be a histogram with ascending bins, not coarser than needed")
         return histogram
     if len(found) != 1 or found[0].shape != example.shape:
         raise BadMessage(f"{name} must have the shape {list(example.shape)}")
