@@ -342,21 +342,23 @@ def export(
     out: str | Path,
     *,
     format: Format = "safetensors",
+    best: bool = False,
     predictions: bool = False,
-    data: Federation | None = None,
-    model: nn.Module | None = None,
+    data: Federation | Callable[[int], Federation] | None = None,
+    model: nn.Module | Callable[..., nn.Module] | None = None,
     task: Task | None = None,
 ) -> ExportedRun:
-    """Export the final model of a complete run, with its preprocessing and a model card.
+    """Export a model of a complete run, with its preprocessing and a model card.
 
     Args:
         run: The folder of the run.
         out: A new or empty folder for the files.
         format: `"safetensors"` or `"state-dict"` hold the weights; `"torch-export"` and `"onnx"` hold the whole model,
             which takes raw values and scales them itself.
-        predictions: Whether to write the outputs for every test sample, too.
-        data: Your own federation, if the run was started with one.
-        model: Your own module, if the run was started with one.
+        best: Whether to export the model that was best on validation samples, instead of that of the last round.
+        predictions: Whether to write the predictions for every test sample, too.
+        data: Your own federation, or your function of the seed, if the run was started with one.
+        model: Your own module, or your function that builds it, if the run was started with one.
         task: Your own task, if the run was started with one.
 
     Returns:
@@ -364,10 +366,25 @@ def export(
 
     Raises:
         RunFolderError: The run is not complete, or its model is damaged.
-        SpecError: The format is unknown or cannot be written here.
+        SpecError: The format is unknown or cannot be written here, or the run kept no best model.
+
+    Example:
+        >>> import tempfile
+        >>> import fedrelay as fr
+        >>> folder = tempfile.mkdtemp()
+        >>> result = fr.run("fedseq", clients=10, rounds=2, validation=0.2, out=f"{folder}/run")
+        >>> fr.export(f"{folder}/run", f"{folder}/best", best=True).model.name
+        'model.safetensors'
     """
     return export_run(
-        Path(run), Path(out), format=format, predictions=predictions, federation=data, module=model, task=task
+        Path(run),
+        Path(out),
+        format=format,
+        best=best,
+        predictions=predictions,
+        federation=None if data is None else _own_data(data),
+        module=None if model is None else _own_model(model),
+        task=task,
     )
 
 

@@ -171,3 +171,88 @@ def test_a_model_with_several_inputs(tmp_path):
     assert [float(last["output_0"]), float(last["output_1"])] == pytest.approx(expected.tolist(), rel=1e-5)
     with pytest.raises(fr.SpecError, match="format: torch-export and onnx take models with one input"):
         fr.export(tmp_path / "run", tmp_path / "program", data=data, model=net, format="torch-export")
+
+
+@pytest.fixture(scope="module")
+def run_with_best(tmp_path_factory):
+    """A run whose best round is not its last one, and its result."""
+    folder = tmp_path_factory.mktemp("best") / "run"
+    result = fr.run("fedseq", out=folder, **{**SMALL, "rounds": 6}, lr=0.5, alpha=0, validation=0.2)
+    assert result.best.round < 6
+    return folder, result
+
+
+def test_the_best_model_is_exported_with_its_round_and_score(run_with_best, tmp_path):
+    folder, result = run_with_best
+    found = fr.export(folder, tmp_path / "out", best=True, predictions=True)
+    weights = load_file(found.model)
+    assert all(torch.equal(weights[name], tensor) for name, tensor in result.best.state_dict.items())
+    card = found.card.read_text()
+    row, best = result.best.row, result.best
+    assert f"| round | {best.round}, the best one on validation samples: validation_accuracy {best.value:.6g} |" in card
+    assert f"| accuracy | {row['accuracy']:.6g} | {row['validation_accuracy']:.6g} |" in card
+    assert result.weights_sha256 not in card
+    model = json.loads((found.folder / "model.json").read_text())["model"]
+    assert model == {"name": "mlp", "which": "best", "round": best.round}
+    with found.predictions.open() as file:
+        rows = list(csv.DictReader(file))
+    right = [max(range(10), key=lambda k: float(row[f"output_{k}"])) == int(row["target"]) for row in rows]
+    assert sum(right) / len(right) == pytest.approx(row["accuracy"])
+    last = fr.export(folder, tmp_path / "last").card.read_text()
+    assert "| round | 6, the last one |" in last
+    assert result.weights_sha256 in last
+
+
+def test_a_run_without_a_best_model_says_which_setting_keeps_one(run, run_with_best, tmp_path, capsys):
+    assert main(["export", str(run), "--best"]) == 2
+    told = capsys.readouterr().err
+    assert "kept no best model, because it has no validation samples; run it with data.validation" in " ".join(
+        told.split()
+    )
+    assert not (run / "export-best").exists()
+    assert main(["export", str(run_with_best[0]), "--best", "--format", "state-dict", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == str(run_with_best[0] / "export-best" / "model.pt")
+
+
+def code_of(card):
+    """The first Python block of a card."""
+    return card.read_text().split("```python\n")[1].split("```")[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("fedavg", {"model": {"name": "mlp", "hidden": (8, 4)}}),
+        ("fedfusion", {}),
+    ],
+)
+def test_the_code_of_the_card_builds_and_loads_the_model(tmp_path, monkeypatch, method, settings):
+    result = fr.run(method, out=tmp_path / "run", **{**SMALL, "rounds": 1}, **settings)
+    for format in ("safetensors", "state-dict"):
+        found = fr.export(tmp_path / "run", tmp_path / format, format=format)
+        monkeypatch.chdir(found.folder)
+        names: dict[str, object] = {"x": IMAGES}
+        exec(code_of(found.card), names)
+        loaded = names["net"].state_dict()
+        assert loaded.keys() == result.model.keys()
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in result.model.items())
+        assert names["outputs"].shape == (5, 10)
+        assert not names["net"].training
+
+
+def test_the_card_names_a_model_of_the_users_own(tmp_path, monkeypatch):
+    (tmp_path / "exportlab.py").write_text(
+        "from torch import nn\n\n\ndef make(shape, outputs):\n    return nn.Sequential(nn.Flatten(), "
+        "nn.Linear(shape[1] * shape[2], outputs))\n\n\ndef tiny():\n    return make((1, 8, 8), 10)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for function, call in (("make", "make((1, 8, 8), 10)"), ("tiny", "tiny()")):
+        fr.run("fedavg", model=f"exportlab:{function}", out=f"{function}-run", **{**SMALL, "rounds": 1})
+        code = code_of(fr.export(f"{function}-run", function).card)
+        assert f"from exportlab import {function}\n" in code
+        assert f"net = {call}\n" in code
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    fr.run("fedavg", model=lambda: net, out="own-run", **{**SMALL, "rounds": 1})
+    found = fr.export("own-run", "own", model=lambda: net)
+    assert "net = ...  # your own module lambda, built as it was given to fedrelay.run" in code_of(found.card)

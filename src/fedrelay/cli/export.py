@@ -17,6 +17,7 @@ app = typer.Typer()
 @app.command(
     epilog=examples(
         "fedrelay export runs/fedseq-digits-seed1",
+        "fedrelay export runs/fedseq-digits-seed1 --best",
         "fedrelay export runs/fedseq-digits-seed1 --format torch-export --predictions --out model",
     )
 )
@@ -25,20 +26,29 @@ def export(
     format: Annotated[
         str, Option(help="safetensors or state-dict (weights), torch-export or onnx (the whole model)")
     ] = "safetensors",
-    out: Annotated[Path | None, Option(metavar="FOLDER", help="new folder to write to; default RUN/export")] = None,
-    predictions: Annotated[bool, Option("--predictions", help="also write the outputs for every test sample")] = False,
+    best: Annotated[
+        bool, Option("--best", help="the best model on validation samples, instead of that of the last round")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        Option(metavar="FOLDER", help="new folder to write to; default RUN/export, or RUN/export-best with --best"),
+    ] = None,
+    predictions: Annotated[
+        bool, Option("--predictions", help="also write the predictions for every test sample")
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Export the final model of a run, with its preprocessing and a model card."""
+    """Export a model of a run, with its preprocessing and a model card."""
     from fedrelay.report.terminal.run_tables import facts_grid
     from fedrelay.runtime.export import export_run
     from fedrelay.user_code import import_from_current_folder
 
     import_from_current_folder()
     output = CommandOutput(quiet=quiet, json=json)
+    out = out or folder / ("export-best" if best else "export")
     with output.showing_warnings():
-        found = export_run(folder, out or folder / "export", format=format, predictions=predictions)  # type: ignore[arg-type]
+        found = export_run(folder, out, format=format, best=best, predictions=predictions)  # type: ignore[arg-type]
     files = {"model": found.model, "model card": found.card, "predictions": found.predictions}
     output.print(facts_grid({name: str(path) for name, path in files.items() if path is not None}))
     output.print_json({name.replace(" ", "_"): str(path) for name, path in files.items() if path is not None})
