@@ -46,6 +46,14 @@ class TestRules:
         mirrored = [None if value is None else -value for value in values]
         assert rules(LOW, patience=1).evaluations_without_gain(rows(*mirrored)) == without_gain
 
+    def test_evaluations_without_a_defined_metric_do_not_count(self):
+        """If the loss is not finite either, the model is at fault, not the samples."""
+        undefined, diverged = {"score": None, "loss": 0.5}, {"score": None, "loss": None}
+        known = rows(0.5, 0.4)
+        assert rules(patience=1).evaluations_without_gain([undefined, undefined]) == 0
+        assert rules(patience=1).evaluations_without_gain([known[0], undefined, known[1], undefined]) == 1
+        assert rules(patience=1).evaluations_without_gain([known[0], diverged, known[1]]) == 2
+
     def test_small_gains_do_not_count_and_do_not_raise_the_bar(self):
         found = rules(patience=3, min_gain=0.1)
         assert found.evaluations_without_gain(rows(0.5, 0.55, 0.59)) == 2

@@ -65,3 +65,7 @@ def test_a_mean_over_seeds_needs_all_of_them():
     assert mean_score([one, TrialScore(0.75, 0.5)]).cost is None
     assert mean_score([one, TrialScore(None, problem="diverged")]) == TrialScore(None, problem="diverged")
     assert score_of_run([], ACCURACY, "score", None).problem == "no evaluation on validation samples"
+    undefined = SelectionMetric("validation_auroc", higher_is_better=True, loss="validation_loss")
+    assert score_of_run([{"validation_auroc": None, "validation_loss": 0.5}], undefined, "score", None) == TrialScore(
+        None, problem="validation_auroc is undefined", advice="choose another metric (eval.metric)"
+    )

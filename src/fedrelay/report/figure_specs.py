@@ -455,9 +455,9 @@ def privacy_curves(outcome: ComparisonResult) -> Figure | None:
         marks.append({"kind": "line", "name": entry.name, "x": x, "y": y, **line_style("method", number)})
     others = [each for each in outcome.methods if each.results and each not in private]
     for number, entry in enumerate(others, start=len(private)):
-        level = float(np.mean([result.score_last for result in entry.results]))
-        name = f"{entry.name}, not private"
-        marks.append({"kind": "rule", "name": name, "y": level, **line_style("method", number)})
+        if level := entry.mean_std(lambda result: result.score_last):
+            name = f"{entry.name}, not private"
+            marks.append({"kind": "rule", "name": name, "y": level[0], **line_style("method", number)})
     label, form = shown_metrics(outcome.task)[outcome.task.headline]
     return {
         "title": f"{label} over privacy spent",

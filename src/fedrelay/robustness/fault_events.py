@@ -23,6 +23,12 @@ LATE = "given up: the merge came first"
 UNUSUAL_CLAIM = "unusual claim"
 """The event of a node that says something unusual about itself. It is worth a look, and nothing went wrong."""
 
+UNDEFINED_METRIC = "undefined metric"
+"""The event of a metric that the samples do not determine, such as the AUROC of a single class."""
+
+REMARKS = (UNUSUAL_CLAIM, UNDEFINED_METRIC)
+"""Events that are worth a look once in a run, and are no faults."""
+
 
 @dataclass(frozen=True)
 class FaultEvent:
@@ -49,7 +55,7 @@ def event_label(event: Mapping[str, Any]) -> str:
 
 def is_fault(event: Mapping[str, Any]) -> bool:
     """Whether a line of `events.jsonl` is about a fault; to be merged too late is part of the method."""
-    return bool(event["done"] != LATE and event["what"] != UNUSUAL_CLAIM)
+    return bool(event["done"] != LATE and event["what"] not in REMARKS)
 
 
 def server_event(round: int, what: str, done: str, client: int = SERVER) -> FaultEvent:

@@ -22,6 +22,12 @@ class SelectionMetric:
     """Its name in a row of metrics."""
 
     higher_is_better: bool
+    loss: str = "loss"
+    """The name of the loss on the same samples."""
+
+    def is_undefined(self, row: Row) -> bool:
+        """Whether the samples do not determine the metric; it is not if the model's loss is not finite either."""
+        return row.get(self.name) is None and row.get(self.loss) is not None
 
     def is_better(self, value: float | None, than: float | None, by: float = 0.0) -> bool:
         """Whether a value is better than another one by more than `by`; any value is better than none."""
@@ -36,7 +42,8 @@ class SelectionMetric:
 
 def validation_metric(task: TaskFacts) -> SelectionMetric:
     """The headline metric of a task on validation samples."""
-    return SelectionMetric(on_validation(task.headline), task.headline_info.higher_is_better)
+    higher = task.headline_info.higher_is_better
+    return SelectionMetric(on_validation(task.headline), higher, on_validation("loss"))
 
 
 def selection_metric(prepared: PreparedExperiment) -> SelectionMetric:
@@ -113,9 +120,12 @@ class StopRules:
         return f"stop.patience: no {gain} in {self.metric.name} in {patience} evaluations"
 
     def evaluations_without_gain(self, history: Sequence[Row]) -> int:
-        """The number of evaluations since the last one that was better than all before it by more than `min_gain`."""
+        """The number of evaluations since the last one that was better than all before it by more than `min_gain`.
+
+        Evaluations in which the metric is undefined do not count.
+        """
         best, without = None, 0
-        for value in (row.get(self.metric.name) for row in history):
+        for value in (row.get(self.metric.name) for row in history if not self.metric.is_undefined(row)):
             if self.metric.is_better(value, best, self.settings.min_gain):
                 best, without = value, 0
             else:

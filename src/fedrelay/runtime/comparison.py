@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
@@ -27,7 +27,7 @@ from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, lo
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std, target_scores
 from fedrelay.runtime.callback import Callbacks
-from fedrelay.runtime.result import COSTS, Result, Row, html_table
+from fedrelay.runtime.result import COSTS, UNDEFINED, Result, Row, html_table
 from fedrelay.runtime.round_loop import resume_run, run_experiment
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
@@ -52,7 +52,9 @@ class MethodResults:
 
     def _score(self) -> str:
         found = self.mean_std(lambda result: result.score_last)
-        return "unknown" if found is None else f"{found[0]:.4f} ± {found[1]:.4f}"
+        if found is None:
+            return UNDEFINED if self.results else "unknown"
+        return f"{found[0]:.4f} ± {found[1]:.4f}"
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -65,8 +67,9 @@ class MethodResults:
         return sum((Counter(result.fault_events) for result in self.results), Counter())
 
     def mean_std(self, value: Callable[[Result], float]) -> tuple[float, float] | None:
-        """Mean and standard deviation over the runs that have a result."""
-        return mean_std([value(result) for result in self.results]) if self.results else None
+        """Mean and standard deviation over the runs that have a result in which the value is defined."""
+        known = [found for found in map(value, self.results) if not math.isnan(found)]
+        return mean_std(known) if known else None
 
     def rounds_to(self, target: float) -> float | None:
         """Mean number of rounds to a target; None if any run never reached it."""
@@ -100,7 +103,17 @@ class ComparisonResult:
     def notes(self) -> tuple[str, ...]:
         """What to know about the numbers."""
         several = any(len(method.results) > 1 for method in self.methods)
-        return ("same initial weights for all seeds",) if self.same_weights and several else ()
+        weights = ("same initial weights for all seeds",) if self.same_weights and several else ()
+        return (*weights, *self._undefined_scores())
+
+    def _undefined_scores(self) -> Iterator[str]:
+        """The runs in which the headline was undefined in every evaluation."""
+        results = [result for method in self.methods for result in method.results]
+        undefined = sum(math.isnan(result.score_last) for result in results)
+        needs = self.task.headline_info.needs
+        if undefined:
+            why = f": it needs {needs}" if needs else ""
+            yield f"{self.task.label} is undefined in {undefined} of {len(results)} runs{why}"
 
     def __repr__(self) -> str:
         return f"ComparisonResult({', '.join([*map(repr, self.methods), *self.notes])})"
@@ -131,8 +144,8 @@ class ComparisonResult:
             return self.comparison.eval.reference
         for entry in self.methods:
             if entry.method == "centralized" and entry.results:
-                found = mean_std([result.score_last for result in entry.results])[0]
-                return None if math.isnan(found) else found
+                found = entry.mean_std(lambda result: result.score_last)
+                return None if found is None else found[0]
         return self.task.best_possible
 
     def __getitem__(self, name: str) -> MethodResults:

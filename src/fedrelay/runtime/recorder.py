@@ -20,7 +20,7 @@ from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
-from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, UNUSUAL_CLAIM, FaultEvent, event_label, is_fault
+from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, REMARKS, FaultEvent, event_label, is_fault
 from fedrelay.robustness.label_flip import LabelFlippedFederation
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import FaultCosts
@@ -40,8 +40,8 @@ class Recorder:
         self.history: list[Row] = folder.lines("metrics") if folder else []
         self.fault_events: Counter[str] = Counter()
         self.given_up = self.refused = 0
-        self.unusual_claims: set[str] = set()
-        """What was noted of claims of nodes; the engine of every phase, and after every resume, reports them again."""
+        self.remarks: set[str] = set()
+        """Remarks that were noted. They come again: from the engine of every phase, in every round, after a resume."""
         for event in folder.lines("events") if folder else ():
             self._count_event(event)
         self.attempts: list[tuple[RoundPlan, TransferTotals, VirtualTime]] = []
@@ -71,18 +71,21 @@ class Recorder:
         hops = (hop for arrival in arrivals for hop in arrival.hops)
         self.overheads += [hop.overhead_seconds for hop in hops if hop.overhead_seconds is not None]
 
-    def add_events(self, events: Sequence[FaultEvent]) -> None:
-        """Note what went wrong, and once in a run what nodes claim."""
+    def add_events(self, events: Sequence[FaultEvent]) -> list[FaultEvent]:
+        """Note what went wrong, and each remark once in a run; returns the events that were noted."""
+        noted = []
         for each in events:
             named = 0 <= each.client < len(self.nodes)
             event = replace(each, node=self.nodes[each.client] if named else "").line()
-            if _claim_text(event) not in self.unusual_claims:
+            if _remark(event) not in self.remarks:
                 self._count_event(event)
                 self._append("events", event)
+                noted.append(each)
+        return noted
 
     def _count_event(self, event: Row) -> None:
         self.fault_events.update([event_label(event)] if is_fault(event) else ())
-        self.unusual_claims |= {text for text in (_claim_text(event),) if text}
+        self.remarks |= {text for text in (_remark(event),) if text}
         self.given_up += event["done"] == GIVEN_UP
         self.refused += event["done"].startswith(REFUSED)
 
@@ -183,9 +186,9 @@ class Recorder:
             self.folder.append(stream, row)
 
 
-def _claim_text(event: Row) -> str:
-    """Who claims what, for an event of an unusual claim; empty for any other."""
-    return f"{event.get('node', event['client'])}: {event['done']}" if event["what"] == UNUSUAL_CLAIM else ""
+def _remark(event: Row) -> str:
+    """What a remark is about, whatever its round; empty for other events."""
+    return f"{event.get('node', event['client'])}: {event['done']}" if event["what"] in REMARKS else ""
 
 
 def plan_summary(run: PreparedRun) -> dict[str, Any]:

@@ -21,6 +21,9 @@ from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 Row = dict[str, Any]
 
 
+UNDEFINED = "undefined"
+"""Shown for a metric without a value."""
+
 COSTS = ("round", "client_updates", "bytes", "virtual_seconds")
 """The costs of reaching a target."""
 
@@ -131,7 +134,7 @@ class Result:
         return {
             "method": repr(self.experiment.method),
             "data": repr(self.experiment.data.name),
-            self.metric: f"{self.score:.4f}",
+            self.metric: UNDEFINED if math.isnan(self.score) else f"{self.score:.4f}",
             "rounds": f"{self.rounds}/{self.experiment.rounds}",
             "client_updates": f"{self.client_updates}",
             "transfers": f"{sum(self.transfers.values())}",
@@ -163,8 +166,16 @@ class Result:
         """The model of the round that was best on the validation samples, the first of several.
 
         Raises:
-            SpecError: The run had no validation samples. Choosing on test samples would flatter the result.
+            SpecError: The run had no validation samples, or the metric was never defined on them. Choosing on test
+                samples would flatter the result.
         """
+        if self.best_found is None and any(on_validation("loss") in row for row in self.history):
+            needs = self.task.headline_info.needs
+            raise SpecError(
+                f"result.best: {on_validation(self.metric)} had no value in any evaluation"
+                f"{f' (it needs {needs})' if needs else ''}; choose another metric, eval.metric, or keep other "
+                "validation samples"
+            )
         if self.best_found is None:
             raise SpecError(
                 "result.best: this run kept no validation samples, and choosing on test samples would flatter the "

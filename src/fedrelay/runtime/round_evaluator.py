@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, replace
 
@@ -10,11 +11,14 @@ import numpy as np
 from fedrelay.engines.base import Engine
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.classification import accuracy_on_classes
+from fedrelay.robustness.fault_events import UNDEFINED_METRIC, server_event
 from fedrelay.runtime.callback import Callback, RoundContext
 from fedrelay.runtime.recorder import Recorder
 from fedrelay.runtime.result import Row, on_validation
 from fedrelay.runtime.round_attempts import events_of_engine
-from fedrelay.tasks.base import EvaluationSums
+from fedrelay.tasks.base import EvaluationSums, MetricInfo, Scores
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,22 +32,48 @@ class RoundEvaluator:
     def evaluate(self, engine: Engine, context: RoundContext, train_loss: float | None) -> RoundContext:
         """Evaluate the model of a round and record the row, which the returned context has."""
         weights = context.model.weights
-        metrics: Row = {**self._metrics(engine.evaluate(weights)), "train_loss": train_loss}
+        found = self._scores(engine.evaluate(weights))
+        undefined = self._undefined(found, "test")
+        metrics: Row = {**_finite(found), "train_loss": train_loss}
         if self.prepared.has_validation:
-            found = self._metrics(engine.evaluate(weights, "validation"))
-            metrics |= {on_validation(name): value for name, value in found.items()}
+            found = self._scores(engine.evaluate(weights, "validation"))
+            undefined += self._undefined(found, "validation")
+            metrics |= {on_validation(name): value for name, value in _finite(found).items()}
         self.recorder.add_events(events_of_engine(context.round, engine.take_events()))
+        noted = self.recorder.add_events([server_event(context.round, UNDEFINED_METRIC, text) for text in undefined])
+        if noted:
+            log.warning("undefined in round %d: %s", context.round, "; ".join(event.done for event in noted))
         row = self.recorder.evaluation_row(context.round, metrics)
         row |= self.callback.on_evaluation(replace(context, row=dict(row))) or {}
         self.recorder.add_evaluation(row)
         return replace(context, row=dict(row))
 
-    def _metrics(self, sums: EvaluationSums) -> Row:
+    def _scores(self, sums: EvaluationSums) -> Scores:
         scores = {**self.prepared.task.metrics_from_sums(sums.values), "loss": sums.mean_loss}
-        metrics: Row = {
-            name: value if value is not None and math.isfinite(value) else None for name, value in scores.items()
-        }
         if classes := self.prepared.experiment.eval.classes:
             counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
-            metrics["accuracy_classes"] = accuracy_on_classes(classes, *counts)
-        return metrics
+            scores["accuracy_classes"] = accuracy_on_classes(classes, *counts)
+        return scores
+
+    def _undefined(self, scores: Scores, samples: str) -> list[str]:
+        """Which metrics some samples leave undefined, and why; nothing for a model whose loss is not finite."""
+        if not math.isfinite(scores["loss"] or 0.0):
+            return []
+        found = {name: scores.get(name) for name in self.prepared.task.metrics}
+        return [
+            f"{name} on the {samples} samples ({why_undefined(self.prepared.task.metric_info(name), value)})"
+            for name, value in found.items()
+            if value is None or not math.isfinite(value)
+        ]
+
+
+def why_undefined(metric: MetricInfo, value: float | None) -> str:
+    """Why a metric has no value that can be used."""
+    if value is not None:
+        return f"its value is {value}"
+    return f"it needs {metric.needs}" if metric.needs else "they do not determine it"
+
+
+def _finite(scores: Scores) -> Row:
+    """Scores as rows have them: None where there is no finite value."""
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in scores.items()}

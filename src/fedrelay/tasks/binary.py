@@ -32,11 +32,11 @@ class Binary(ClassWeightedTask):
 
     name: ClassVar[str] = "binary"
     metrics: ClassVar[Mapping[str, MetricInfo]] = {
-        "auroc": MetricInfo(),
+        "auroc": MetricInfo(needs="samples of both classes"),
         "accuracy": MetricInfo(),
-        "sensitivity": MetricInfo(),
-        "specificity": MetricInfo(),
-        "average_precision": MetricInfo(),
+        "sensitivity": MetricInfo(needs="samples of class 1"),
+        "specificity": MetricInfo(needs="samples of class 0"),
+        "average_precision": MetricInfo(needs="samples of class 1"),
         "calibration_error": MetricInfo(higher_is_better=False),
         "brier": LOSS,
     }

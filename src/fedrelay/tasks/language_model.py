@@ -23,8 +23,10 @@ class LanguageModel(Task):
 
     name: ClassVar[str] = "language-model"
     metrics: ClassVar[Mapping[str, MetricInfo]] = {
-        "perplexity": MetricInfo(higher_is_better=False, percent=False),
-        "token_accuracy": MetricInfo(),
+        "perplexity": MetricInfo(
+            higher_is_better=False, percent=False, needs=f"a mean loss below {MAX_LOG_PERPLEXITY:g}"
+        ),
+        "token_accuracy": MetricInfo(needs="labelled positions"),
     }
     uses_classes: ClassVar[bool] = True
 

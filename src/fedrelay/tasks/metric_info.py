@@ -13,6 +13,9 @@ class MetricInfo:
     percent: bool = True
     """Whether it lies between 0 and 1 and is shown as a percentage."""
 
+    needs: str = ""
+    """What samples need to have, or the metric is undefined: `samples of both classes`."""
+
     def gain(self, value: float) -> float:
         """The value, or its negative where less is better: a greater gain is always better."""
         return value if self.higher_is_better else -value

@@ -24,7 +24,11 @@ class Regression(Task):
     """
 
     name: ClassVar[str] = "regression"
-    metrics: ClassVar[Mapping[str, MetricInfo]] = {"rmse": LOSS, "mae": LOSS, "r2": MetricInfo(percent=False)}
+    metrics: ClassVar[Mapping[str, MetricInfo]] = {
+        "rmse": LOSS,
+        "mae": LOSS,
+        "r2": MetricInfo(percent=False, needs="targets that differ"),
+    }
 
     loss: Literal["mse", "mae", "huber"] = Field("mse", description="squared, absolute or Huber error")
     delta: float = Field(1.0, gt=0, description="huber: errors above this count linearly")

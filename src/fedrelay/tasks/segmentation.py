@@ -19,7 +19,11 @@ class Segmentation(Task):
     """Cross-entropy plus the soft Dice loss; Dice and IoU as means over the classes that occur."""
 
     name: ClassVar[str] = "segmentation"
-    metrics: ClassVar[Mapping[str, MetricInfo]] = dict.fromkeys(("dice", "iou", "pixel_accuracy"), MetricInfo())
+    metrics: ClassVar[Mapping[str, MetricInfo]] = {
+        "dice": MetricInfo(needs="pixels of a class that counts"),
+        "iou": MetricInfo(needs="pixels of a class that counts"),
+        "pixel_accuracy": MetricInfo(needs="labelled pixels"),
+    }
     uses_classes: ClassVar[bool] = True
 
     dice_weight: float = Field(1.0, ge=0, description="weight of the Dice loss beside the cross-entropy")

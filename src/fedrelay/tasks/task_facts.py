@@ -94,7 +94,9 @@ class TaskFacts:
         try:
             name, headline = facts["name"], facts["headline"]
             metrics = {
-                str(each): MetricInfo(found["higher_is_better"] is True, found["percent"] is True)
+                str(each): MetricInfo(
+                    found["higher_is_better"] is True, found["percent"] is True, str(found.get("needs", ""))
+                )
                 for each, found in facts["metrics"].items()
             }
         except (KeyError, TypeError, AttributeError):

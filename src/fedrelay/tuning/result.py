@@ -199,7 +199,8 @@ class TuningResult:
 
     def _warnings(self, each: MethodTuning) -> Iterator[str]:
         if each.failed:
-            yield f"{each.name}: no trial came to its end ({each.choice.best.score.problem}); try a lower --lr"
+            failed = each.choice.best.score
+            yield f"{each.name}: no trial came to its end ({failed.problem}); {failed.advice}"
             return
         if each.choice.at_edge:
             best = f"{each.choice.best.point.lr:g}"

@@ -78,8 +78,8 @@ def run_tuning(
         methods = tuple(_method_tuning(plan, method, choices[method.name]) for method in plan.methods)
         chosen = [each for each in methods if not each.failed]
         if not chosen:
-            problem = methods[0].choice.best.score.problem
-            raise DivergedError(f"no trial of any method came to its end ({problem}); try a lower --lr")
+            failed = methods[0].choice.best.score
+            raise DivergedError(f"no trial of any method came to its end ({failed.problem}); {failed.advice}")
         write_studies(out / "study.journal", methods, ladder, task)
         make_folder(out / "best")
         for each in chosen:

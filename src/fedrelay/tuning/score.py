@@ -64,6 +64,9 @@ class TrialScore:
     problem: str = ""
     """Why a run failed."""
 
+    advice: str = "try a lower --lr"
+    """What to do about it."""
+
     def rank(self, higher_is_better: bool) -> tuple[bool, bool, float, float, float]:
         """A key for sorting, the best first: reached the target, cheaper, better metric, faster."""
         sign = -1.0 if higher_is_better else 1.0
@@ -77,6 +80,8 @@ def score_of_run(
     """The score of one run from its rows."""
     values = [(row, row[metric.name]) for row in rows if row.get(metric.name) is not None]
     if not values:
+        if any(metric.is_undefined(row) for row in rows):
+            return TrialScore(None, problem=f"{metric.name} is undefined", advice="choose another metric (eval.metric)")
         return TrialScore(None, problem="no evaluation on validation samples")
     found = [value for _, value in values]
     best = max(found) if metric.higher_is_better else min(found)
@@ -90,8 +95,8 @@ def score_of_run(
 
 def mean_score(scores: Sequence[TrialScore]) -> TrialScore:
     """The mean over seeds; a trial with a failed run has failed, and one that missed the target once has missed it."""
-    if problem := next((score.problem for score in scores if score.value is None), ""):
-        return TrialScore(None, problem=problem)
+    if failed := next((score for score in scores if score.value is None), None):
+        return failed
     values = [score.value for score in scores if score.value is not None]
     costs = [score.cost for score in scores if score.cost is not None]
     reached = fmean(costs) if len(costs) == len(scores) else None

@@ -7,6 +7,8 @@ from rich.console import Console
 
 from fedrelay.experiment.spec import experiment
 from fedrelay.report.terminal.run_tables import comparison_advice, comparison_tables, heading, result_table
+from fedrelay.tasks.binary import Binary
+from fedrelay.tasks.task_facts import TaskFacts
 
 
 def lines_of(thing):
@@ -37,6 +39,14 @@ def test_a_result(result):
 def test_a_loss_that_is_not_finite_is_not_shown(result):
     last = {**result.history[-1], "loss": None}
     assert "  loss            –" in lines_of(result_table(replace(result, history=[last])))
+
+
+def test_a_score_that_is_undefined_says_what_it_needs(result):
+    task = TaskFacts.of(Binary())
+    row = {"round": 1, "auroc": None, "accuracy": 0.5, "loss": 0.5}
+    lines = lines_of(result_table(replace(result, task=task, history=[row])))
+    assert "  AUROC              – (needs samples of both classes)" in lines
+    assert "  specificity        – (needs samples of class 0)" in lines
 
 
 def test_a_heading_says_only_what_was_set():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from operator import itemgetter
 from typing import Any
 
 from rich import box
@@ -37,6 +37,7 @@ from fedrelay.runtime.bench import Timing
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row, share_name
 from fedrelay.runtime.run_status import RunStatus
+from fedrelay.tasks.metric_info import MetricInfo
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 
@@ -106,7 +107,7 @@ def result_table(result: Result) -> RenderableType:
     if result.stopped:
         rows["stopped"] = f"after round {count(result.rounds)} of {count(result.experiment.rounds)}: {result.stopped}"
     rows |= {
-        task.label: Text(score(read, result.score), style="bold"),
+        task.label: Text(_score_or_reason(read, last.get(task.headline)), style="bold"),
         f"mean of last {min(settings.last, len(result.history))}": score(read, result.score_last),
         "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
         **_other_scores(task, last),
@@ -140,7 +141,13 @@ def _other_scores(task: TaskFacts, row: Row) -> dict[str, str]:
     """The metrics beside the headline; of classification, the macro F1 alone."""
     names = ("f1",) if task == CLASSIFICATION else tuple(task.metrics)
     others = (name for name in names if name != task.headline)
-    return {metric_label(name): score(task.metric_info(name), row.get(name)) for name in others}
+    return {metric_label(name): _score_or_reason(task.metric_info(name), row.get(name)) for name in others}
+
+
+def _score_or_reason(metric: MetricInfo, value: float | None) -> str:
+    """A value of a metric, or what the samples would need to have for it."""
+    needs = f" (needs {metric.needs})" if value is None and metric.needs else ""
+    return f"{score(metric, value)}{needs}"
 
 
 def progress_table(
@@ -159,7 +166,7 @@ def progress_table(
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
-        task.label: score(task.headline_info, last.get(task.headline)),
+        task.label: _score_or_reason(task.headline_info, last.get(task.headline)),
         **_other_scores(task, last),
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
@@ -236,11 +243,12 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
     }
     if any(result.privacy for entry in outcome.methods for result in entry.results):
         rows["privacy"] = f"{out}/privacy.png"
-    federated = [each for each in outcome.methods if each.results and each.method != "centralized"]
-    if federated:
-        gain = outcome.task.headline_info.gain
-        best = max(federated, key=lambda each: gain(fmean(result.score_last for result in each.results)))
-        rows["next"] = f"look at the curves; fedrelay methods show {best.method}"
+    federated = [each for each in outcome.methods if each.method != "centralized"]
+    levels = [(each.mean_std(lambda result: result.score_last), each.method) for each in federated]
+    gains = [(outcome.task.headline_info.gain(level[0]), method) for level, method in levels if level]
+    if gains:
+        _, best = max(gains, key=itemgetter(0))
+        rows["next"] = f"look at the curves; fedrelay methods show {best}"
     if len(outcome.comparison.seeds) == 1:
         rows["error bars"] = "compare with --seeds 1,2,3"
     return facts_grid(rows)

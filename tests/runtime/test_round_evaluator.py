@@ -1,0 +1,78 @@
+"""Metrics that samples do not determine: noted once, counted neither for nor against a run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedrelay as fr
+from fedrelay.report.terminal.run_tables import comparison_advice
+from fedrelay.runtime.round_evaluator import why_undefined
+from fedrelay.tasks.metric_info import MetricInfo
+
+SMALL = {"rounds": 4, "workers": 1, "lr": 0.1, "fraction": 1.0}
+ONE_CLASS = "auroc on the test samples (it needs samples of both classes)"
+
+
+def patients(test_labels) -> fr.Federation:
+    """Two clients with patients of both classes, and four test patients."""
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(24, 3)).astype(np.float32), np.arange(24) % 2
+    return fr.federate(x[:20], y[:20], x[20:], np.array(test_labels), clients=2, partition="iid", task="binary")
+
+
+def test_an_undefined_metric_is_noted_once_and_does_not_use_up_patience(tmp_path, caplog):
+    data = patients([1, 1, 1, 1])
+    result = fr.run("fedavg", data=data, **SMALL, patience=2, out=tmp_path / "run")
+    assert (result.rounds, result.stopped) == (4, "")
+    assert [row["auroc"] for row in result.history] == [None] * 4
+    assert repr(result).startswith("Result(method='fedavg', data='own data', auroc=undefined, ")
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [(event["round"], event["what"], event["done"]) for event in events] == [
+        (1, "undefined metric", ONE_CLASS),
+        (1, "undefined metric", "specificity on the test samples (it needs samples of class 0)"),
+    ]
+    assert result.fault_events == {}  # nothing went wrong
+    assert [line for line in caplog.messages if line.startswith("undefined")] == [
+        f"undefined in round 1: {ONE_CLASS}; specificity on the test samples (it needs samples of class 0)"
+    ]
+    fr.resume(tmp_path / "run", rounds=6, data=data)
+    assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_metric_of_the_users_own_that_is_no_number(caplog):
+    task = fr.CustomTask(
+        loss=lambda outputs, targets: nn.functional.cross_entropy(outputs, targets),
+        metrics_of={"odd": lambda outputs, targets: torch.full((len(targets),), torch.nan)},
+    )
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(48, 3)).astype(np.float32), np.arange(48) % 2
+    data = fr.federate(x[:40], y[:40], x[40:], y[40:], clients=2, partition="iid")
+    result = fr.run("fedavg", data=data, task=task, **SMALL, validation=0.2, patience=1)
+    assert result.rounds == 4
+    assert caplog.messages == [
+        "undefined in round 1: odd on the test samples (its value is nan); "
+        "odd on the validation samples (its value is nan)"
+    ]
+    with pytest.raises(fr.SpecError, match=r"^result\.best: validation_odd had no value in any evaluation; choose"):
+        result.best  # noqa: B018
+
+
+def test_a_comparison_says_that_its_metric_is_undefined(tmp_path):
+    outcome = fr.compare(["fedavg", "fedseq"], data=patients([0, 0, 0, 0]), **SMALL, out=tmp_path / "both")
+    note = "AUROC is undefined in 2 of 2 runs: it needs samples of both classes"
+    assert outcome.notes == (note,)
+    assert repr(outcome["fedavg"]) == "MethodResults('fedavg': auroc undefined over 1 seeds)"
+    assert "nan" not in repr(outcome) + outcome._repr_html_()
+    assert note in json.loads((tmp_path / "both" / "results.json").read_text())["notes"]
+    assert "next" not in comparison_advice(outcome).columns[0]._cells  # no method is the best
+
+
+def test_why_a_metric_is_undefined():
+    assert why_undefined(MetricInfo(needs="targets that differ"), None) == "it needs targets that differ"
+    assert why_undefined(MetricInfo(), None) == "they do not determine it"
+    assert why_undefined(MetricInfo(), float("inf")) == "its value is inf"
