@@ -148,6 +148,7 @@ def compare(
     batch_size: int | None = None,
     lr: float | None = None,
     seeds: Sequence[int] | None = None,
+    baseline: str | None = None,
     engine: EngineName | Options | None = None,
     workers: int | None = None,
     out: str | Path | None = None,
@@ -161,6 +162,7 @@ def compare(
     Args:
         methods: Methods, or mappings such as `{"method": "fedseq", "label": "two loops", "route": {"loops": 2}}`.
         seeds: One run of every method for each seed.
+        baseline: The method that all others are compared with, by its label; by default the first.
         out: Folder to keep all runs, the table and the curves in. Calling again continues unfinished runs.
 
     All other arguments are those of `run`. An `nn.Module` starts with the same weights for every seed, and a federation
@@ -168,13 +170,15 @@ def compare(
     `data=lambda seed: fr.federate(…, seed=seed)`.
 
     Returns:
-        The results by method: `outcome["fedseq"].results`.
+        The results by method: `outcome["fedseq"].results`, and the differences to the baseline, seed by seed:
+        `outcome.differences["fedseq"]`.
 
     Example:
         >>> import fedrelay as fr
         >>> outcome = fr.compare(["fedavg", "fedseq"], clients=20, alpha=0, rounds=2, seeds=[1, 2])
         >>> len(outcome["fedseq"].results)
         2
+        >>> low, high = outcome.differences["fedseq"].difference.interval  # 95 %, of fedseq minus fedavg
     """
     named = _given(
         clients=clients,
@@ -186,6 +190,7 @@ def compare(
         batch_size=batch_size,
         lr=lr,
         seeds=seeds,
+        baseline=baseline,
         engine=engine,
         workers=workers,
         out=out,
@@ -286,10 +291,8 @@ def tune(
     wanted = validate(Tuning, {**nested(plain), **_given(methods=methods), "tune": chosen})
     with tuning_progress(_console(progress)) as on_progress:
         result = run_tuning(wanted, Path(out), own=OwnInputs(federation, module, own_task), on_progress=on_progress)
-    from fedrelay.report.comparison_files import write_comparison_files  # matplotlib takes a second to import
-    from fedrelay.report.tuning_page import write_tuning_files
+    from fedrelay.report.tuning_page import write_tuning_files  # matplotlib takes a second to import
 
-    write_comparison_files(result.comparison, result.out / "comparison")
     write_tuning_files(result)
     return result
 

@@ -15,7 +15,7 @@ def test_a_comparison_writes_and_prints_the_same_numbers(compared, tmp_path):
     assert compared.code == 0, compared.err
     assert compared.out.count("\n") == 1
     facts = compared.json
-    assert set(facts) == {"reference", "methods", "out"}
+    assert set(facts) == {"reference", "methods", "differences", "tuning", "out"}
     assert facts["out"] == "here"
     assert list(facts["methods"]) == ["fedavg", "fedseq", "centralized"]
     central = facts["methods"]["centralized"]
@@ -28,6 +28,14 @@ def test_a_comparison_writes_and_prints_the_same_numbers(compared, tmp_path):
     assert averaged["longest_chain"] == 1
     assert averaged["bytes"] == 8 * 4810 * 4
     assert json.loads((tmp_path / "here/results.json").read_text()) == facts
+    chained = facts["differences"]["methods"]["fedseq"]
+    pairs = zip(facts["methods"]["fedseq"]["runs"], averaged["runs"], strict=True)
+    gaps = [one["accuracy_last"] - other["accuracy_last"] for one, other in pairs]
+    assert facts["differences"]["baseline"] == "fedavg"
+    assert chained["mean"] == pytest.approx(sum(gaps) / 2)
+    assert chained["low"] < chained["mean"] < chained["high"]
+    assert chained["effect_size"] is None
+    assert facts["differences"]["notes"][0].startswith("two seeds: the interval is very wide")
 
 
 def test_tables_and_picture(compared, tmp_path):
@@ -62,6 +70,24 @@ def test_a_file_with_labels_and_one_seed(program, tmp_path):
     assert "twice" in ended.out
     assert "±" not in ended.out
     assert (tmp_path / "runs/compare-digits/twice/seed-5/result.json").is_file()
+
+
+def test_the_baseline_is_chosen_by_its_label(program, tiny, tmp_path):
+    given = ("compare", "fedavg", "fedseq", *tiny, "--seeds", "1,2", "--out", "here")
+    ended = program(*given, "--baseline", "fedseq", "--json")
+    assert list(ended.json["differences"]["methods"]) == ["fedavg"]
+    assert "against fedseq" in ended.err
+    refused = program(*given[:-1], "there", "--baseline", "fedsec")
+    assert refused.code == 2
+    assert "baseline: 'fedsec' is none of the methods (fedavg, fedseq)" in refused.err
+    assert not (tmp_path / "there").exists()
+    again = program("report", "here", "--baseline", "fedavg", "--csv", "tables")
+    assert again.code == 0, again.err
+    assert (
+        (tmp_path / "tables/differences.csv").read_text().splitlines()[1].startswith("fedseq,fedavg,accuracy_last,2,")
+    )
+    refused = program("report", "here", "--baseline", "nobody")
+    assert (refused.code, "--baseline: 'nobody' is none of the methods" in refused.err) == (2, True)
 
 
 def test_a_method_that_diverged_is_named_with_its_reason(program, tmp_path):

@@ -57,7 +57,9 @@ def result(tmp_path: Path) -> Result:
 def outcome(tmp_path: Path) -> MakeOutcome:
     """Call with method → accuracies of every seed; an empty list is a method that diverged."""
 
-    def make(methods: dict[str, list[list[float]]], **settings: object) -> ComparisonResult:
+    def make(
+        methods: dict[str, list[list[float]]], baseline: str | None = None, **settings: object
+    ) -> ComparisonResult:
         results = [
             MethodResults(
                 method,
@@ -71,9 +73,8 @@ def outcome(tmp_path: Path) -> MakeOutcome:
             for method, curves in methods.items()
         ]
         seeds = list(range(1, 1 + max(len(curves) for curves in methods.values())))
-        return ComparisonResult(
-            comparison(list(methods), seeds=seeds or [1], out=tmp_path / "out", **settings), tuple(results)
-        )
+        common = {"seeds": seeds or [1], "baseline": baseline, "out": tmp_path / "out", **settings}
+        return ComparisonResult(comparison(list(methods), **common), tuple(results))
 
     return make
 

@@ -29,7 +29,18 @@ from fedrelay.report.watch_server import WatchServer
 from fedrelay.report.web_page import web_page
 
 PATIENCE = 30.0
-FIGURES = ["curves", "relay", "targets", "results", "clients", "groups", "forgetting", "communication", "faults"]
+FIGURES = [
+    "curves",
+    "relay",
+    "targets",
+    "results",
+    "differences",
+    "clients",
+    "groups",
+    "forgetting",
+    "communication",
+    "faults",
+]
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +106,7 @@ def test_it_loads_without_complaint_and_without_a_network(browser, written, widt
     assert ask(browser, "return all('#curves .line').length") == 3
     assert ask(browser, "return all('#curves .band').length") == 3
     assert ask(browser, "return all('#relay .client').length") == 20
-    assert ask(browser, "return all('#results tbody tr').map((row) => row.cells[0].textContent)") == [
+    assert ask(browser, "return all('[data-figure=results] tbody tr').map((row) => row.cells[0].textContent)") == [
         "fedavg", "fedseq", "centralized",
     ]  # fmt: skip
     assert ask(browser, "return all('#clients .column').length") >= 20
@@ -240,7 +251,7 @@ def test_labels_are_text_and_nothing_else(browser, tmp_path):
     look(browser, page.as_uri())
     assert ask(browser, "return window.hacked ?? null") is None
     assert ask(browser, "return all('img').length") == 0
-    assert ask(browser, "return all('#results tbody tr').map((row) => row.cells[0].textContent)") == labels
+    assert ask(browser, "return all('[data-figure=results] tbody tr').map((row) => row.cells[0].textContent)") == labels
     assert complaints(browser) == []
     assert requests(browser) == []
 
@@ -363,7 +374,7 @@ def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(web_page(document(runs)))
     look(browser, page.as_uri(), 390)
-    assert ask(browser, "return all('#results .chip').map((each) => each.className)") == [
+    assert ask(browser, "return all('[data-figure=results] .chip').map((each) => each.className)") == [
         "chip diverged", "chip untrained",
     ]  # fmt: skip
     for place in ("#curves .empty", "#results .note"):
@@ -454,7 +465,7 @@ def test_unfinished_runs_say_so(browser, comparison_folder, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(web_page(document([folder])))
     look(browser, page.as_uri())
-    chips = ask(browser, "return all('#results .chip').map((each) => each.textContent)")
+    chips = ask(browser, "return all('[data-figure=results] .chip').map((each) => each.textContent)")
     assert chips == ["seed 2 stopped, round 2 of 4", "seed 1 waiting", "seed 2 waiting"]
     assert "Some seeds have finished more rounds than others" in ask(
         browser, "return document.querySelector('#curves .note').textContent"
@@ -541,7 +552,8 @@ MARKS = {
     "curves": ("#curves .line", "stroke"),
     "relay": ("#relay .track path", "stroke"),
     "targets": ("#targets .bar", "fill"),
-    "results": ("#results .point", "fill"),
+    "results": ("[data-figure=results] .point", "fill"),
+    "differences": ("[data-figure=differences] .point", "fill"),
     "clients": ("[data-figure=clients] .column rect", "fill"),
     "groups": ("[data-figure=groups] .column rect", "fill"),
     "forgetting": ("#forgetting .cell", "fill"),

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 
 import pytest
 
 from fedrelay.errors import RunFolderError
-from fedrelay.report.comparison_summary import comparison_csv, comparison_facts, plan_facts, summarize
+from fedrelay.report.comparison_summary import comparison_csv, comparison_facts, difference_facts, plan_facts, summarize
 
 CURVES = {
     "fedavg": [[0.2, 0.4, 0.5, 0.7], [0.2, 0.3, 0.4, 0.8]],
@@ -67,3 +68,40 @@ def test_a_damaged_plan_is_named(tmp_path, content):
     (tmp_path / "plan.json").write_text(content)
     with pytest.raises(RunFolderError, match=r"plan\.json: is damaged"):
         plan_facts(tmp_path)
+
+
+THREE = {"fedavg": [[0.5], [0.6], [0.4]], "fedseq": [[0.7], [0.7], [0.7]], "fedprox": [[0.5], [0.6]]}
+
+
+def test_differences_are_paired_by_seed_and_say_where_seeds_are_few(outcome):
+    found = difference_facts(outcome(THREE))
+    chained, close = found["methods"].values()
+    assert found["baseline"] == "fedavg"
+    assert found["measure"] == "accuracy_last"
+    assert chained["mean"] == pytest.approx(0.2)
+    assert (chained["low"], chained["high"]) == pytest.approx((0.2 - 0.248414, 0.2 + 0.248414), abs=1e-5)
+    assert chained["seeds"] == [1, 2, 3]
+    assert not chained["more_than_chance"]
+    assert (close["mean"], close["seeds"], close["effect_size"]) == (0, [1, 2], None)
+    assert found["notes"] == [
+        "fedprox: two seeds: the interval is very wide, and there is no effect size; use at least three seeds"
+    ]
+
+
+def test_one_seed_has_neither_interval_nor_test(outcome):
+    found = difference_facts(outcome({"fedavg": [[0.5]], "fedseq": [[0.7]], "fedprox": []}))
+    only, lost = found["methods"].values()
+    assert only["mean"] == pytest.approx(0.2)
+    assert [only[name] for name in ("low", "high", "effect_size", "p_value", "adjusted_p_value")] == [None] * 5
+    assert lost["mean"] is None
+    assert found["notes"] == [
+        "fedprox: no seed in common with fedavg: no difference",
+        "fedseq: one seed: no interval, no test, no effect size; use at least three seeds",
+    ]
+
+
+def test_the_csv_has_differences_too(outcome):
+    baseline, chained, _ = csv.DictReader(comparison_csv(outcome(THREE)).splitlines())
+    assert baseline["difference_mean"] == ""
+    assert (chained["difference_baseline"], chained["difference_seeds"]) == ("fedavg", "3")
+    assert float(chained["difference_mean"]) == pytest.approx(0.2)

@@ -19,7 +19,7 @@ def doc(comparison_folder):
 
 def test_every_section_has_its_table(doc, tmp_path):
     written = write_csv_tables(doc, tmp_path)
-    names = ["curves", "targets", "results", "clients", "groups", "forgetting", "communication", "relay"]
+    names = ["curves", "targets", "results", "differences", "clients", "groups", "forgetting", "communication", "relay"]
     assert [path.stem for path in written] == names
     with (tmp_path / "curves.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from fedrelay.cli.output import CommandOutput
-from fedrelay.cli.settings import Json, Quiet, examples
+from fedrelay.cli.settings import Baseline, Json, Quiet, examples
 from fedrelay.errors import SpecError
 from fedrelay.files import make_folder, write_atomically
 
@@ -31,6 +31,7 @@ app = typer.Typer()
         "fedrelay report runs/compare-digits",
         "fedrelay report runs/fedavg-digits-seed1 runs/fedseq-digits-seed1 --out both.html",
         "fedrelay report runs/compare-digits --csv tables --pdf figures",
+        "fedrelay report runs/compare-digits --baseline fedseq",
     )
 )
 def report(
@@ -40,6 +41,7 @@ def report(
     svg: Annotated[Path | None, _folder("--svg", "all figures as SVG files")] = None,
     pdf: Annotated[Path | None, _folder("--pdf", "all figures as PDF files")] = None,
     csv: Annotated[Path | None, _folder("--csv", "all numbers as CSV files")] = None,
+    baseline: Baseline = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -62,7 +64,7 @@ def report(
     if page.is_dir():
         page = page / "report.html"
     with output.showing_warnings():
-        loaded = load_runs(runs)
+        loaded = load_runs(runs, baseline)
         document = describe(loaded)
         make_folder(page.parent)
         write_atomically(page, web_page(document).encode())

@@ -15,6 +15,7 @@ from fedrelay.cli.output import CommandOutput
 from fedrelay.cli.settings import (
     ALL_FLAGS,
     Assignments,
+    Baseline,
     Json,
     Quiet,
     Source,
@@ -90,6 +91,7 @@ def run(
 @app.command(
     epilog=examples(
         "fedrelay compare fedavg fedseq centralized --alpha 0 --seeds 1,2,3",
+        "fedrelay compare fedseq fedavg fedprox --baseline fedavg --seeds 1,2,3,4,5",
         "fedrelay compare examples/digits.yaml --rounds 20",
     )
 )
@@ -97,6 +99,7 @@ def run(
 def compare(
     sources: Annotated[list[str], Argument(metavar="METHOD…|FILE", help="methods, or one YAML file")],
     seeds: Seeds = None,
+    baseline: Baseline = None,
     quiet: Quiet = False,
     json: Json = False,
     tensorboard: TensorBoard = False,
@@ -106,12 +109,16 @@ def compare(
 ) -> None:
     """Run several methods over several seeds, with everything else equal.
 
-    Give the methods, or one YAML file.
+    Give the methods, or one YAML file. With several seeds, every method is compared with the baseline, seed by seed:
+    mean difference, 95 % interval, effect size, and whether it is more than chance.
     """
     from fedrelay.runtime.tracking import tracking_loggers
 
     loggers, output = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow), CommandOutput(quiet=quiet, json=json)
-    compare_methods(output, "compare", methods_settings(sources), with_seeds(settings, seeds), loggers)
+    chosen = with_seeds(settings, seeds)
+    if baseline is not None:
+        chosen = [("baseline", baseline), *chosen]
+    compare_methods(output, "compare", methods_settings(sources), chosen, loggers)
 
 
 def compare_methods(

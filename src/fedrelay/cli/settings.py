@@ -91,6 +91,10 @@ PLAN_FLAGS = tuple(flag for flag in ALL_FLAGS if flag != "--out")
 Source = Annotated[str, Argument(metavar="METHOD|FILE", help="a method such as fedseq, or a YAML file")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="print errors only")]
 Json = Annotated[bool, Option("--json", help="print one JSON object to stdout, everything else to stderr")]
+Baseline = Annotated[
+    str | None,
+    Option(metavar="METHOD", help="the method, by its label, that all others are compared with; default: the first"),
+]
 Plugin = Annotated[
     list[str] | None,
     Option(

@@ -100,7 +100,6 @@ def tune(
 
 def tune_methods(output: CommandOutput, tuning: Tuning, out: Path) -> None:
     """Run or continue a tuning, and print the recommendation."""
-    from fedrelay.report.comparison_files import write_comparison_files
     from fedrelay.report.terminal.tuning_tables import tuning_advice, tuning_heading, tuning_tables
     from fedrelay.report.tuning_page import write_tuning_files
     from fedrelay.report.tuning_progress import tuning_progress
@@ -116,7 +115,6 @@ def tune_methods(output: CommandOutput, tuning: Tuning, out: Path) -> None:
         tuning_progress(output.stderr) as on_progress,
     ):
         result = run_tuning(tuning, out, on_progress=on_progress)
-    write_comparison_files(result.comparison, out / "comparison")
     write_tuning_files(result)
     output.print("", tuning_tables(result), "", tuning_advice(result))
     output.print_json(tuning_facts(result))

@@ -19,7 +19,7 @@ PUBLIC_SAMPLES = 10
 def experiments(comparison: Comparison) -> list[tuple[ComparisonEntry, Experiment]]:
     """Every run of a comparison: methods in order, seeds within. Common options go to the methods that take them."""
     load_plugins(comparison.plugins)
-    common = comparison.model_dump(exclude={"methods", "seeds", "out"})
+    common = comparison.model_dump(exclude={"methods", "seeds", "baseline", "out"})
     parsed = {entry.name: parse_method(entry.method) for entry in comparison.methods}
     for part in PARTS:
         if common[part] and not any(_accepted(method, part, common[part]) for method in parsed.values()):

@@ -152,6 +152,9 @@ class Comparison(CommonSettings):
         min_length=1, description="methods; a mapping {method, label, route, …} changes settings of one"
     )
     seeds: tuple[Seed, ...] = Field((1,), min_length=1, description="every method runs once for each seed")
+    baseline: str | None = Field(
+        None, description="the method, by its label, that all others are compared with; default: the first"
+    )
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -176,6 +179,8 @@ class Comparison(CommonSettings):
             other = folders.setdefault(entry.folder.casefold(), entry.name)
             if other != entry.name:
                 raise ValueError(f"methods: the labels {other!r} and {entry.name!r} would share a folder")
+        if self.baseline is not None and self.baseline not in names:
+            raise ValueError(f"baseline: {self.baseline!r} is none of the methods ({', '.join(names)})")
         return self
 
 

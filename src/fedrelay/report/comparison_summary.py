@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.files import read_regular_file
 from fedrelay.metrics.curves import mean_std, speed_up
 from fedrelay.report.format import Level, as_csv
+from fedrelay.report.tuning_statement import tuning_statement
 from fedrelay.runtime.comparison import ComparisonResult, MethodResults
 from fedrelay.runtime.result import COSTS, Row, share_name
 from fedrelay.tasks.task_facts import CLASSIFICATION
@@ -37,15 +38,78 @@ def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
         **({} if outcome.task == CLASSIFICATION else {"task": outcome.task.name, "metric": outcome.task.headline}),
         "reference": outcome.reference,
         "methods": summarize(outcome),
+        **({"differences": difference_facts(outcome)} if len(outcome.methods) > 1 else {}),
+        "tuning": tuning_statement(outcome, [outcome.comparison.out] if outcome.comparison.out else []),
         "out": str(outcome.comparison.out) if outcome.comparison.out else None,
         **({"attacks": attacks} if attacks else {}),
         **({"notes": list(outcome.notes)} if outcome.notes else {}),
     }
 
 
+def difference_facts(outcome: ComparisonResult) -> dict[str, Any]:
+    """The differences of all methods to the baseline, with intervals, effect sizes, and how they were computed."""
+    return {
+        "baseline": outcome.baseline.name,
+        "measure": f"{outcome.task.headline}_last",
+        "higher_is_better": outcome.task.headline_info.higher_is_better,
+        **DIFFERENCES_IN_WORDS,
+        "methods": {
+            name: {
+                "seeds": list(each.seeds),
+                "mean": None if each.difference is None else each.difference.mean,
+                **_ends(None if each.difference is None else each.difference.interval),
+                "effect_size": None if each.difference is None else each.difference.effect_size,
+                "p_value": each.difference.p_value if each.difference and len(each.seeds) > 1 else None,
+                "adjusted_p_value": each.adjusted_p_value,
+                "more_than_chance": each.more_than_chance,
+            }
+            for name, each in outcome.differences.items()
+        },
+        "notes": list(seed_notes(outcome)),
+    }
+
+
+DIFFERENCES_IN_WORDS = {
+    "interval": "95 % confidence interval of the mean difference, Student's t over paired seeds",
+    "effect": "Hedges' g of paired differences: mean / standard deviation, corrected for few seeds",
+    "test": "two-sided paired t-test; p-values adjusted by Holm's method for the number of methods, level 5 %",
+}
+"""How differences are computed; everything that shows them says it in these words."""
+
+
+def _ends(interval: tuple[float, float] | None) -> dict[str, float | None]:
+    low, high = interval or (None, None)
+    return {"low": low, "high": high}
+
+
+def seed_notes(outcome: ComparisonResult) -> Iterator[str]:
+    """What the number of seeds allows to say, where it is not enough."""
+    found = outcome.differences
+    for seeds, note in (
+        (0, "no seed in common with {}: no difference"),
+        (1, "one seed: no interval, no test, no effect size; use at least three seeds"),
+        (2, "two seeds: the interval is very wide, and there is no effect size; use at least three seeds"),
+    ):
+        names = [name for name, each in found.items() if len(each.seeds) == seeds]
+        if names:
+            who = "" if len(names) == len(found) else f"{', '.join(names)}: "
+            yield f"{who}{note.format(outcome.baseline.name)}"
+
+
 def comparison_csv(outcome: ComparisonResult) -> str:
-    """Return the content of `table.csv`: everything but the runs."""
-    return as_csv([{"label": name, **_flat(_row(summary))} for name, summary in summarize(outcome).items()])
+    """Return the content of `table.csv`: everything but the runs, and the differences to the baseline."""
+    found = difference_facts(outcome)
+    columns = {name: {**facts, "seeds": len(facts["seeds"])} for name, facts in found["methods"].items()}
+    return as_csv(
+        [
+            {
+                "label": name,
+                **_flat(_row(summary)),
+                **_flat({"difference": {"baseline": found["baseline"], **columns.get(name, {})}}),
+            }
+            for name, summary in summarize(outcome).items()
+        ]
+    )
 
 
 def attack_damages(outcome: ComparisonResult) -> dict[str, Row]:

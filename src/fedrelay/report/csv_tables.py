@@ -48,6 +48,7 @@ def csv_blocks(data: Data) -> dict[str, list[Block]]:
         "curves": list(_curves(data)),
         "targets": list(_targets(data)),
         "results": list(_results(data)),
+        "differences": list(_differences(data)),
         "clients": list(_clients(data)),
         "groups": list(_groups(data)),
         "forgetting": list(_forgetting(data)),
@@ -96,6 +97,14 @@ def _results(data: Data) -> Iterator[Block]:
         row |= {name: summary[name] for name in ("bytes", "virtual_seconds", "seconds")}
         states = " ".join(run["state"] for run in method["runs"])
         yield {**row, "runs": len(method["curves"]["runs"]), "states": states}
+
+
+def _differences(data: Data) -> Iterator[Block]:
+    """Of every method to the baseline."""
+    found = data["differences"] or {"methods": {}}
+    for name, each in found["methods"].items():
+        row = {"method": name, "baseline": found["baseline"], "measure": found["measure"]}
+        yield {**row, **each, "seeds": len(each["seeds"])}
 
 
 def _clients(data: Data) -> Iterator[Block]:

@@ -56,6 +56,8 @@ _NUMBERS: dict[str, Callable[[float], str]] = {
     "bytes": size,
     "seconds": moment,
     "number": lambda value: f"{value:.3g}",
+    "points": lambda value: f"{100 * value:+.1f}",
+    "change": lambda value: f"{value:+.3g}",
 }
 
 
@@ -249,6 +251,8 @@ def _draw_points(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.7)
     axes.margins(x=0.08)
+    if figure["x"].get("zero"):
+        axes.axvline(0, linewidth=1.1, color=LIGHT["soft"], zorder=1)
     _style_axis(axes, "x", figure["x"])
     axes.grid(axis="x", color=LIGHT["faint"], linewidth=0.6)
 

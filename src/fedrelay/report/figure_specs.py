@@ -1,9 +1,10 @@
 """Describes every figure once, as a plain value. The page and `drawing.py` draw any such value.
 
 A figure is a dictionary with a `title`, a list of `marks`, and for lines the axes `x` and `y`; `note` is a caption. An
-axis has a `label`, a number `format` (count, percent, bytes, seconds, number), and optionally `scale: log` and
-`limits`; without limits it fits the data. A list may be a reference into the document:
-`{"ref": "methods/0/curves/round"}`. Colours are roles of `palette.py`, or hex codes. The kinds of marks are:
+axis has a `label`, a number `format` (count, percent, bytes, seconds, number; points and change have a sign), and
+optionally `scale: log`, `limits`, and `zero`, which marks that place; without limits it fits the data. A list may be a
+reference into the document: `{"ref": "methods/0/curves/round"}`. Colours are roles of `palette.py`, or hex codes. The
+kinds of marks are:
 
 - `line`: points (`x`, `y`) with an optional band of ± `error`; `layer` names an optional layer.
 - `rule`: a horizontal line at `y`.
@@ -231,6 +232,38 @@ def final_results(data: Data) -> Figure:
 def _lost_seeds(method: Mapping[str, Any]) -> dict[str, str]:
     failed, seeds = sum(run["state"] in FAILURES for run in method["runs"]), len(method["runs"])
     return {"remark": f"{seeds - failed} of {seeds} seeds"} if failed else {}
+
+
+def differences(data: Data) -> Figure:
+    """The mean difference of every method to the baseline, with its confidence interval."""
+    found, metric = data["differences"], data["metric"]
+    form = difference_format(data)
+    rows = [
+        {
+            "name": method["name"],
+            "colour": line_style("method", number)["colour"],
+            "value": each["mean"],
+            "error": None if each["low"] is None else each["high"] - each["mean"],
+            **({} if each["more_than_chance"] else {"remark": "may be chance"}),
+        }
+        for number, method in enumerate(data["methods"])
+        if (each := found["methods"].get(method["name"])) is not None and each["mean"] is not None
+    ]
+    better = "right" if metric["higher_is_better"] else "left"
+    unit = " in points" if form == "points" else ""
+    label = f"{_capital(metric['label'])} minus that of {found['baseline']}{unit}; better is {better}"
+    mark = {"kind": "points", "by_method": True, "rows": rows, "format": form}
+    return {
+        "title": f"Difference to {found['baseline']}",
+        "x": {"label": label, "format": form, "zero": True},
+        "marks": [mark] if rows else [],
+        "note": " ".join(f"{text[:1].upper()}{text[1:]}." for text in (found["interval"], *found["notes"])),
+    }
+
+
+def difference_format(data: Data) -> str:
+    """How a difference of the headline is written."""
+    return "points" if data["metric"]["format"] == "percent" else "change"
 
 
 def traffic(data: Data, view: str) -> Figure:

@@ -53,6 +53,23 @@ def spread(level: Level, runs: int, metric: MetricInfo = PERCENT) -> str:
     return f"{mean:.4g}" + (f" ± {std:.2g}" if runs > 1 else "")
 
 
+def difference(metric: MetricInfo, value: float | None) -> str:
+    """A difference of two scores with its sign: `+3.1` in points of percent, `-0.0123` where the metric is no share."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{100 * value:+.1f}" if metric.percent else f"{value:+.3g}"
+
+
+def interval(metric: MetricInfo, ends: tuple[float, float] | None) -> str:
+    """The interval of a difference: `[+1.0, +5.2]`."""
+    return NONE if ends is None else f"[{difference(metric, ends[0])}, {difference(metric, ends[1])}]"
+
+
+def p_value(value: float | None) -> str:
+    """0.0123 → `0.012`, 0.0001 → `< 0.001`."""
+    return NONE if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
+
+
 def count(number: float | None) -> str:
     """1200 → `1,200`; 46.5 → `46.5`."""
     if number is None:
@@ -117,6 +134,11 @@ def step_size(train: TrainSettings) -> str:
     if chain.end is not None:
         parts.append(f"along chains {chain.name} to × {chain.end:g}")
     return ", ".join(parts)
+
+
+def settings_line(settings: Mapping[str, Any]) -> str:
+    """`lr 0.2, terms.prox.mu 0.1`."""
+    return ", ".join(f"{name.removeprefix('train.')} {value}" for name, value in settings.items())
 
 
 def shortened(items: Sequence[object], most: int, separator: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.errors import RunFolderError
+from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Comparison, Experiment
 from fedrelay.runtime.comparison import SPEC, ComparisonResult, MethodResults, load_comparison
 from fedrelay.runtime.result import Result, Row
@@ -133,11 +133,16 @@ class ReportRuns:
         return ComparisonResult(self.comparison, methods, bool(own) and all(own))
 
 
-def load_runs(paths: Sequence[Path]) -> ReportRuns:
+def load_runs(paths: Sequence[Path], baseline: str | None = None) -> ReportRuns:
     """Read run folders and comparison folders.
+
+    Args:
+        paths: the folders.
+        baseline: the method that all others are compared with; default: that of the comparison, or the first.
 
     Raises:
         RunFolderError: a folder is missing, is no run folder, or is damaged.
+        SpecError: the baseline is none of the methods.
     """
     methods: list[MethodRuns] = []
     comparisons = []
@@ -151,7 +156,13 @@ def load_runs(paths: Sequence[Path]) -> ReportRuns:
     methods += _grouped_by_method(single.values())
     _check_one_metric([run for method in methods for run in method.runs])
     settings = comparisons[0] if len(paths) == len(comparisons) == 1 else _common_settings(methods)
-    return ReportRuns(tuple(paths), settings, tuple(_with_unique_names(methods)))
+    named = tuple(_with_unique_names(methods))
+    if baseline is not None:
+        names = [method.name for method in named]
+        if baseline not in names:
+            raise SpecError(f"--baseline: {baseline!r} is none of the methods ({', '.join(names)})")
+        settings = settings.model_copy(update={"baseline": baseline})
+    return ReportRuns(tuple(paths), settings, named)
 
 
 def _check_one_metric(runs: Sequence[RunView]) -> None:

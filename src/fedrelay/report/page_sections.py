@@ -14,7 +14,19 @@ from fedrelay.report import figure_specs as fig
 from fedrelay.report.csv_tables import csv_blocks
 from fedrelay.report.drawing import save_figures
 from fedrelay.report.figure_specs import COSTS, TRAFFIC, Data, Figure, ref, score_of
-from fedrelay.report.format import Level, count, duration, moment, size, spread, tenths
+from fedrelay.report.format import (
+    NONE,
+    Level,
+    count,
+    difference,
+    duration,
+    interval,
+    moment,
+    p_value,
+    size,
+    spread,
+    tenths,
+)
 from fedrelay.report.palette import line_style
 from fedrelay.runtime.run_status import FAILURES
 from fedrelay.tasks.base import MetricInfo
@@ -45,7 +57,8 @@ def _lead(text: str, data: Data) -> str:
     """The lead of a section, with the metric in it."""
     metric = data["metric"]
     unit = " in percent" if metric["format"] == "percent" else ""
-    return text.format(metric=metric["label"], unit=unit, on_clients=metric_label(metric["on_clients"]))
+    words = {"metric": metric["label"], "unit": unit, "on_clients": metric_label(metric["on_clients"])}
+    return text.format(**words, tuning=data["tuning"]["text"])
 
 
 def write_figures(document: Data, folder: Path, kind: str) -> list[Path]:
@@ -74,6 +87,7 @@ def figure_files(document: Data) -> Iterator[tuple[str, list[Figure], int]]:
         yield f"curves-{metric}", [panel for panel in panels if panel], 2
     yield "targets", [panel for panel in cards["targets"].values() if panel], 2
     yield "results", list(cards["results"].values()), 1
+    yield "differences", list(cards["differences"].values()), 1
     yield "communication", list(cards["communication"].values()), 1
     yield "faults", list(cards["faults"].values()), 1
     for key, figure in cards["clients"].items():
@@ -272,6 +286,38 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
             duration(summary["seconds"]),
             f"{complete} of {len(method['runs'])}",
         ]
+
+
+def _differences(data: Data) -> Card:
+    found = data["differences"]
+    if found is None:
+        return {"name": "differences", "figures": {}, "empty": ""}
+    read = MetricInfo(percent=data["metric"]["format"] == "percent")
+    unit = ", points" if read.percent else ""
+    columns = [f"Against {found['baseline']}", f"difference{unit}", "95 % interval", "effect size", "p, Holm", "seeds"]
+    rows = [
+        [
+            {"text": name, "chips": [] if each["more_than_chance"] else [_CHANCE]},
+            {"text": difference(read, each["mean"]), "bold": each["more_than_chance"]},
+            interval(read, None if each["low"] is None else (each["low"], each["high"])),
+            NONE if each["effect_size"] is None else f"{each['effect_size']:+.2g}",
+            p_value(each["adjusted_p_value"]),
+            str(len(each["seeds"])),
+        ]
+        for name, each in found["methods"].items()
+    ]
+    figure = fig.differences(data)
+    words = [["note", f"{name.capitalize()}: {found[name]}."] for name in ("interval", "effect", "test")]
+    return {
+        "name": "differences",
+        "figures": {"": figure} if figure["marks"] else {},
+        "table": {"columns": columns, "rows": rows} if figure["marks"] else None,
+        "details": [{"summary": "How differences are computed", "lines": words}] if figure["marks"] else [],
+        "empty": "",
+    }
+
+
+_CHANCE = {"text": "may be chance", "kind": "waiting", "title": "The test cannot tell it from no difference"}
 
 
 def _last(data: Data) -> str:
@@ -507,7 +553,7 @@ _SECTIONS: tuple[tuple[Any, ...], ...] = (
     (
         "results", "Final results",
         "Test {metric}{unit}, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
-        "method without failed seeds.", _results,
+        "method without failed seeds. {tuning}", _results, _differences,
     ),
     ("clients", "Clients", "The classes of each client, and of each group.", _clients, _groups),
     (

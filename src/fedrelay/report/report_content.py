@@ -17,7 +17,7 @@ from fedrelay.experiment.method_catalogue import pools_data
 from fedrelay.metrics.curves import mean_std
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.client_class_counts import ClientClassCounts, merge_classes, partition_of_run
-from fedrelay.report.comparison_summary import summarize
+from fedrelay.report.comparison_summary import difference_facts, summarize
 from fedrelay.report.csv_tables import EVENTS
 from fedrelay.report.figure_specs import COSTS, class_parts, reference_name, shown_metrics
 from fedrelay.report.forgetting import forgetting_matrices
@@ -25,6 +25,7 @@ from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs
 from fedrelay.report.page_limits import PAGE, PageLimits, evenly, significant
 from fedrelay.report.page_sections import with_sections
+from fedrelay.report.tuning_statement import tuning_statement
 from fedrelay.robustness.fault_events import DIVERGED
 from fedrelay.runtime.result import Row
 
@@ -65,6 +66,8 @@ def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
         "runs_in_all": sum(len(method.seeds) for method in loaded.methods),
         **_targets(loaded),
         "methods": _methods(loaded, limits),
+        "differences": difference_facts(loaded.outcome) if len(loaded.methods) > 1 else None,
+        "tuning": tuning_statement(loaded.outcome, loaded.paths),
         "federations": [_federation(each, limits) for each in federations],
         "runs": [
             {

@@ -9,10 +9,12 @@ from typing import Any
 
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std
+from fedrelay.report.comparison_files import write_comparison_files
 from fedrelay.report.figure_specs import COSTS
 from fedrelay.report.format import NONE, count, finite, moment, score, size, spread, tenths
 from fedrelay.report.palette import DASHES, line_style
 from fedrelay.report.report_content import document
+from fedrelay.report.tuning_statement import FILE as TUNED
 from fedrelay.report.tuning_summary import (
     COST_NAMES,
     budgets_in_words,
@@ -23,6 +25,7 @@ from fedrelay.report.tuning_summary import (
     reason,
     settings_in_words,
     share_in_words,
+    statement_of_tuning,
     tuning_facts,
 )
 from fedrelay.report.web_page import web_page
@@ -34,9 +37,14 @@ Section = dict[str, Any]
 
 
 def write_tuning_files(result: TuningResult) -> Path:
-    """Write `tuning.json` and the page `report.html` to the folder of a tuning, and return the page."""
-    numbers = json.dumps(finite(tuning_facts(result)), indent=1, ensure_ascii=False)
-    write_atomically(result.out / "tuning.json", f"{numbers}\n".encode())
+    """Write `tuning.json`, the files of the comparison and the page `report.html`, and return the page."""
+    compared = result.out / "comparison"
+    for path, facts in (
+        (result.out / "tuning.json", tuning_facts(result)),
+        (compared / TUNED, statement_of_tuning(result)),  # first: all that shows the comparison says it
+    ):
+        write_atomically(path, f"{json.dumps(finite(facts), indent=1, ensure_ascii=False)}\n".encode())
+    write_comparison_files(result.comparison, compared)
     page = result.out / "report.html"
     write_atomically(page, web_page(tuning_document(result)).encode())
     return page

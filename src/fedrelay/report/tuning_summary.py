@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedrelay.report.comparison_summary import summarize
-from fedrelay.report.format import NONE, count, percent, score, size
+from fedrelay.report.format import NONE, count, percent, plural, score, settings_line, size
+from fedrelay.report.tuning_statement import Statement
 from fedrelay.runtime.result import Row
 from fedrelay.tuning.planned_costs import PlannedCosts, total
 from fedrelay.tuning.result import MethodTuning, Standing, TuningResult, spec_file
@@ -36,6 +37,44 @@ def tuning_facts(result: TuningResult) -> dict[str, Any]:
         "warnings": list(result.warnings),
         "out": str(result.out),
     }
+
+
+def statement_of_tuning(result: TuningResult) -> Statement:
+    """What was tuned and how, for everything that shows the comparison."""
+    tuning, tune = result.tuning, result.tuning.tune
+    chosen = {each.name: each.settings for each in result.methods if not each.failed}
+    grids = {each.name: _grid(each) for each in result.methods}
+    halving = f", successive halving over {plural(tune.rungs, 'rung')}" if tune.rungs > 1 else ""
+    rates = [rate for grid in grids.values() for rate in grid["train.lr"]]
+    others = dict.fromkeys(key for grid in grids.values() for key in grid if key != "train.lr")
+    listed = "; ".join(f"{name}: {settings_line(values)}" for name, values in chosen.items())
+    seeds = ", ".join(map(str, tuning.tuning_seeds))
+    text = (
+        f"Every method was tuned with the same budget: {budgets_in_words(tuning)}, "
+        f"{objective_in_words(tuning)}{halving}, judged on validation samples ({share_in_words(tuning)}) with "
+        f"the seeds {seeds}. Tried: learning rates from {min(rates):g} to {max(rates):g}"
+        f"{''.join(f', {key}' for key in others)}. Chosen: {listed}. "
+        "The comparison has fresh seeds and test samples that had no say in the choice."
+    )
+    return {
+        "tuned": True,
+        "text": text,
+        "trials": tune.trials,
+        "rungs": tune.rungs,
+        "objective": tune.objective,
+        "budget": objective_in_words(tuning),
+        "validation": tuning.data.validation,
+        "seeds": list(tuning.tuning_seeds),
+        "grids": grids,
+        "chosen": chosen,
+    }
+
+
+def _grid(each: MethodTuning) -> dict[str, list[Any]]:
+    """The values that were tried, those beyond the edge of the grid as well."""
+    setting = each.method.space.hyperparameter
+    rates = sorted({trial.point.lr for trial in each.choice.trials})
+    return {"train.lr": rates, **({} if setting is None else {setting.key: list(setting.values)})}
 
 
 def planned_facts(tuning: Tuning, planned: list[PlannedCosts]) -> dict[str, Any]:
@@ -77,7 +116,7 @@ def objective_in_words(tuning: Tuning) -> str:
 
 def settings_in_words(each: MethodTuning) -> str:
     """`lr 0.2, terms.prox.mu 0.1`."""
-    return ", ".join(f"{name.removeprefix('train.')} {value}" for name, value in each.settings.items())
+    return settings_line(each.settings)
 
 
 def cost_in_words(objective: Objective, cost: float | None) -> str:

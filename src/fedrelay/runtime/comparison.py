@@ -26,6 +26,7 @@ from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import mean_std, target_scores
+from fedrelay.metrics.paired_differences import DifferenceToBaseline, differences_to_baseline
 from fedrelay.runtime.callback import Callbacks
 from fedrelay.runtime.result import COSTS, UNDEFINED, Result, Row, html_table
 from fedrelay.runtime.round_loop import resume_run, run_experiment
@@ -65,6 +66,11 @@ class MethodResults:
     def fault_events(self) -> Counter[str]:
         """What went wrong in all runs that have a result, and how often."""
         return sum((Counter(result.fault_events) for result in self.results), Counter())
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """Seed → the mean score of the last evaluations; NaN where it is not known."""
+        return {result.experiment.seed: result.score_last for result in self.results}
 
     def mean_std(self, value: Callable[[Result], float]) -> tuple[float, float] | None:
         """Mean and standard deviation over the runs that have a result in which the value is defined."""
@@ -127,6 +133,19 @@ class ComparisonResult:
     def task(self) -> TaskFacts:
         """What was learned, and the metric that methods are compared by."""
         return next((result.task for entry in self.methods for result in entry.results), CLASSIFICATION)
+
+    @property
+    def baseline(self) -> MethodResults:
+        """The method that all others are compared with: `baseline` of the comparison, else the first."""
+        return self.methods[0] if self.comparison.baseline is None else self[self.comparison.baseline]
+
+    @property
+    def differences(self) -> dict[str, DifferenceToBaseline]:
+        """How much every other method differs from the baseline, seed by seed, in the mean of the last evaluations."""
+        baseline = self.baseline
+        return differences_to_baseline(
+            baseline.scores, {each.name: each.scores for each in self.methods if each.name != baseline.name}
+        )
 
     @property
     def targets(self) -> dict[float, float]:

@@ -220,8 +220,9 @@ def _method_tuning(plan: TuningPlan, method: TunedMethod, choice: Choice) -> Met
 def _final_comparison(plan: TuningPlan, chosen: Sequence[MethodTuning], out: Path) -> Comparison:
     """The tuned methods with fresh seeds."""
     entries = tuple(each.method.at(each.choice.best.point) for each in chosen)
-    final = plan.comparison.model_copy(update={"methods": entries, "seeds": plan.tuning.seeds})
-    return final.model_copy(update={"out": out})
+    baseline = plan.tuning.baseline if plan.tuning.baseline in [entry.name for entry in entries] else None
+    changes = {"methods": entries, "seeds": plan.tuning.seeds, "baseline": baseline, "out": out}
+    return plan.comparison.model_copy(update=changes)
 
 
 def _compared_runs(final: Comparison, out: Path) -> list[Run]:

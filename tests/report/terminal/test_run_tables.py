@@ -65,13 +65,25 @@ def test_a_comparison(outcome):
         "fedseq": [[0.8, 0.8, 0.9, 0.9], [0.7, 0.8, 0.9, 0.9]],
     }
     lines = lines_of(comparison_tables(outcome(curves, eval={"last": 1})))
-    quality, effort, costs = row_of("fedseq", lines)
+    quality, difference, effort, costs = row_of("fedseq", lines)
     assert quality == ["90.0", "±", "0.0", "90.0", "±", "0.0", "1", "3.0×", "1.5", "2.3×", "3"]
+    assert difference == ["+10.0*", "[+10.0,", "+10.0]", "–", "<", "0.001", "2"]
+    assert any("two seeds: the interval is very wide" in line for line in lines)
     assert (effort[0], effort[-1]) == ("1.5", "–")  # these curves know no virtual time
     assert costs == ["8", "2", "4", "4", "4", "4.0", "kB", "1.5", "s"]
     assert row_of("fedavg", lines)[0][-3:] == ["3", "3.5", "–"]
     assert "  ×: times fewer rounds than fedavg" in lines
     assert max(map(len, lines)) <= 80
+
+
+def test_the_baseline_can_be_any_method(outcome):
+    curves = {"fedavg": [[0.5], [0.6], [0.4]], "fedseq": [[0.7], [0.8], [0.7]], "fedprox": [[0.5], [0.6], [0.5]]}
+    lines = lines_of(comparison_tables(outcome(curves, baseline="fedseq")))
+    assert any(line.split()[:2] == ["against", "fedseq"] for line in lines)
+    assert row_of("fedavg", lines)[1] == ["-23.3*", "[-37.7,", "-9.0]", "-2.3", "0.020", "3"]
+    assert len(row_of("fedseq", lines)) == 3  # quality, effort and costs: it is not compared with itself
+    assert not any("seeds: the interval" in line for line in lines)
+    assert any(line.startswith("  Nothing was tuned: one set of hyperparameters") for line in lines)
 
 
 def test_one_seed_has_no_deviation(outcome):

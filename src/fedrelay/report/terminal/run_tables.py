@@ -10,18 +10,22 @@ from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from fedrelay.cost.ledger import KINDS
 from fedrelay.experiment.method_grammar import parse_method
 from fedrelay.experiment.spec import DataSettings, Experiment
-from fedrelay.report.comparison_summary import summarize
+from fedrelay.report.comparison_summary import seed_notes, summarize
 from fedrelay.report.format import (
     NONE,
     count,
+    difference,
     duration,
+    interval,
     moment,
+    p_value,
     percent,
     plural,
     score,
@@ -33,6 +37,7 @@ from fedrelay.report.format import (
     times,
     whole,
 )
+from fedrelay.report.tuning_statement import tuning_statement
 from fedrelay.runtime.bench import Timing
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row, share_name
@@ -227,8 +232,9 @@ def run_advice(result: Result) -> RenderableType:
 def comparison_tables(outcome: ComparisonResult) -> RenderableType:
     """A comparison in numbers: scores and rounds to targets, costs, then notes."""
     found = summarize(outcome)
+    differences = (_differences(outcome), Text()) if _several_seeds(outcome) else ()
     effort = (_effort(outcome, found), Text()) if outcome.targets else ()
-    return Group(_quality(outcome, found), Text(), *effort, _costs(found), *_notes(outcome, found))
+    return Group(_quality(outcome, found), Text(), *differences, *effort, _costs(found), *_notes(outcome, found))
 
 
 def comparison_advice(outcome: ComparisonResult) -> RenderableType:
@@ -250,7 +256,7 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
         _, best = max(gains, key=itemgetter(0))
         rows["next"] = f"look at the curves; fedrelay methods show {best}"
     if len(outcome.comparison.seeds) == 1:
-        rows["error bars"] = "compare with --seeds 1,2,3"
+        rows["error bars"] = "compare with --seeds 1,2,3: one seed gives neither intervals nor tests"
     return facts_grid(rows)
 
 
@@ -283,6 +289,31 @@ def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
         marked = f"{name}*" if failed and runs else name
         final = spread(summary[task.headline], runs, task.headline_info)
         table.add_row(marked, level, final, *(column[number] for column in reached))
+    return table
+
+
+def _several_seeds(outcome: ComparisonResult) -> bool:
+    return any(len(each.seeds) > 1 for each in outcome.differences.values())
+
+
+def _differences(outcome: ComparisonResult) -> Table:
+    """Every method against the baseline, seed by seed."""
+    info = outcome.task.headline_info
+    unit = "points" if info.percent else "difference"
+    columns = (f"{outcome.task.label}\n{unit}", "95 %\ninterval", "effect\n(g)", "p\n(Holm)", "\nseeds")
+    table = plain_table(f"\nagainst {outcome.baseline.name}", *columns, numeric=True)
+    for name, each in outcome.differences.items():
+        found = each.difference
+        sure = Text(difference(info, found.mean if found else None), style="bold" if each.more_than_chance else "")
+        effect = found.effect_size if found else None
+        table.add_row(
+            name,
+            sure.append("*" if each.more_than_chance else " "),
+            interval(info, found.interval if found else None),
+            NONE if effect is None else f"{effect:+.2g}",
+            p_value(each.adjusted_p_value),
+            str(len(each.seeds)),
+        )
     return table
 
 
@@ -329,7 +360,12 @@ def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[
     if outcome.reference not in (1, None):
         level = score(outcome.task.headline_info, outcome.reference)
         yield Text(f"  rounds to: shares of the reference {outcome.task.label}, {level}", style="dim")
+    if _several_seeds(outcome):
+        yield Text("  *: more than chance, by paired t-tests over seeds with Holm's correction", style="dim")
+        yield from (Text(f"  {note}", style="yellow") for note in seed_notes(outcome))
     yield from (Text(f"  {note}", style="dim") for note in outcome.notes)
+    folder = outcome.comparison.out
+    yield Padding(Text(tuning_statement(outcome, [folder] if folder else [])["text"], style="dim"), (0, 0, 0, 2))
     for entry in outcome.methods:
         if entry.failed and entry.results:
             yield Text(f"  * {entry.name}: means over the seeds that did not fail", style="yellow")

@@ -30,6 +30,8 @@ const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : tex
 const FORMATS = {
   percent: (share, digits = 1) => `${(100 * share).toFixed(digits)} %`,
   number: (value) => String(Number(value.toPrecision(3))),
+  points: (value) => `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)}`,
+  change: (value) => `${value > 0 ? "+" : ""}${Number(value.toPrecision(3))}`,
   count(number) {
     const digits = Number.isInteger(number) || Math.abs(number) >= 100 ? 0 : 1;
     return number.toLocaleString("en-GB", { maximumFractionDigits: digits });

@@ -221,14 +221,17 @@ function drawPoints(figure, [mark], width) {
   const bottom = height - 40;
   const ends = mark.rows.flatMap(({ value, error }) => [value - (error || 0), value + (error || 0)]);
   const room = 0.08 * (Math.max(...ends) - Math.min(...ends) || 0.1);
-  const x = makeScale([Math.max(0, Math.min(...ends) - room), Math.max(...ends) + room], [left, right]);
+  const least = Math.min(...ends, ...(figure.x.zero ? [0] : [])) - room;
+  const most = Math.max(...ends, ...(figure.x.zero ? [0] : [])) + room;
+  const x = makeScale([figure.x.zero ? least : Math.max(0, least), most], [left, right]);
   const svg = newSvg(figure, width, height);
   const ticks = x.ticks(width < 560 ? 4 : 6);
   const whole = ticks.every((each) => Math.abs(each * 100 - Math.round(each * 100)) < 1e-6);
+  const tick = (value) => (mark.format === "percent" ? percent(value, whole ? 0 : 1) : format(value, mark.format));
   for (const value of ticks)
     svg.append(
-      shape("line", { class: "grid", x1: x(value), x2: x(value), y1: 0, y2: bottom }),
-      label(percent(value, whole ? 0 : 1), x(value), bottom + 16, { "text-anchor": "middle" }),
+      shape("line", { class: figure.x.zero && value === 0 ? "axis" : "grid", x1: x(value), x2: x(value), y1: 0, y2: bottom }),
+      label(tick(value), x(value), bottom + 16, { "text-anchor": "middle" }),
     );
   svg.append(label(figure.x.label, right, bottom + 36, { "text-anchor": "end" }));
   mark.rows.forEach((row, place) => {
@@ -247,7 +250,7 @@ function drawPoints(figure, [mark], width) {
     const dot = shape("circle", { class: "point", cx: x(row.value), cy: y, r: 5.5, fill: colour(row.colour) });
     const value = shape("text", { x: x(row.value), y: y - 9, "text-anchor": "middle", style: "font-size:11px" },
       format(row.value, mark.format));
-    const rows = () => [[figure.title, text, row.colour], ...(row.remark ? [["finished", row.remark]] : [])];
+    const rows = () => [[figure.title, text, row.colour], ...(row.remark ? [["", row.remark]] : [])];
     svg.append(name, withTip(shape("g", {}, ...whisker, dot, value), row.name, rows));
   });
   return svg;
