@@ -32,6 +32,7 @@ app = typer.Typer()
         "fedrelay report runs/fedavg-digits-seed1 runs/fedseq-digits-seed1 --out both.html",
         "fedrelay report runs/compare-digits --csv tables --pdf figures",
         "fedrelay report runs/compare-digits --baseline fedseq",
+        "fedrelay report runs/compare-digits --paper paper --width 7",
     )
 )
 def report(
@@ -41,6 +42,13 @@ def report(
     svg: Annotated[Path | None, _folder("--svg", "all figures as SVG files")] = None,
     pdf: Annotated[Path | None, _folder("--pdf", "all figures as PDF files")] = None,
     csv: Annotated[Path | None, _folder("--csv", "all numbers as CSV files")] = None,
+    paper: Annotated[
+        Path | None,
+        _folder("--paper", "the tables of a paper (LaTeX, Markdown, CSV) and its figures (PDF, SVG), with captions"),
+    ] = None,
+    width: Annotated[
+        float, Option(min=1, max=20, help="inches of the figures of --paper: 3.4 is one column, 7 are two")
+    ] = 3.4,
     baseline: Baseline = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -50,6 +58,7 @@ def report(
     from fedrelay.report.load_runs import load_runs
     from fedrelay.report.page_limits import EVERYTHING
     from fedrelay.report.page_sections import write_figures
+    from fedrelay.report.paper_files import write_paper_files
     from fedrelay.report.report_content import describe
     from fedrelay.report.terminal.run_tables import facts_grid
     from fedrelay.report.web_page import web_page
@@ -69,19 +78,22 @@ def report(
         make_folder(page.parent)
         write_atomically(page, web_page(document).encode())
         folders = {kind: folder for kind, folder in {"png": png, "svg": svg, "pdf": pdf}.items() if folder is not None}
-        whole = describe(loaded, EVERYTHING) if folders or csv else {}
+        whole = describe(loaded, EVERYTHING) if folders or csv or paper else {}
         written = {kind: write_figures(whole, folder, kind) for kind, folder in folders.items()}
         if csv is not None:
             make_folder(csv)
             written["csv"] = write_csv_tables(whole, csv)
             folders["csv"] = csv
+        if paper is not None:
+            written["paper"] = write_paper_files(whole, paper, width)
+            folders["paper"] = paper
     rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {shlex.quote(str(page))}"}
     rows |= {f"{kind} files": f"{len(paths)} in {folders[kind]}" for kind, paths in written.items()}
     output.print(facts_grid(rows))
     output.print_json(
         {
             "report": str(page),
-            **{kind: list(map(str, written.get(kind, ()))) for kind in ("png", "svg", "pdf", "csv")},
+            **{kind: list(map(str, written.get(kind, ()))) for kind in ("png", "svg", "pdf", "csv", "paper")},
             "methods": [method["name"] for method in document["methods"]],
             "states": document["states"],
         }

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure as Canvas
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -48,7 +49,20 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.hashsalt": "fedrelay",
     "text.parse_math": False,  # a label with two $ is no formula
+    "pdf.fonttype": 42,  # fonts inside the file, as publishers ask
 }
+
+PAPER_STYLE: dict[Any, Any] = {
+    **STYLE,
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+}
+"""Letters of 8 points at the printed size."""
+
+COLUMN = 3.4
+"""Inches of one column of a page with two."""
 
 _NUMBERS: dict[str, Callable[[float], str]] = {
     "count": count,
@@ -67,6 +81,7 @@ def save_figures(
     document: Mapping[str, Any] | None = None,
     columns: int = 1,
     width: float = WIDTH,
+    style: Mapping[Any, Any] = STYLE,
 ) -> None:
     """Write figures as the panels of one file.
 
@@ -76,6 +91,7 @@ def save_figures(
         document: what references in the figures point into.
         columns: panels side by side.
         width: of the whole file, in inches.
+        style: settings of matplotlib.
 
     Raises:
         SpecError: the ending is none of .png, .pdf and .svg.
@@ -83,10 +99,9 @@ def save_figures(
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise SpecError(f"{path}: a figure must end in {', '.join(f'.{each}' for each in FORMATS)}")
-    write_atomically(path, render(figures, kind, document, columns, width=width))
+    write_atomically(path, render(figures, kind, document, columns, width=width, style=style))
 
 
-@rc_context(STYLE)
 def render(
     figures: Sequence[Figure | None],
     kind: str,
@@ -94,25 +109,39 @@ def render(
     columns: int = 1,
     dpi: int = DPI,
     width: float = WIDTH,
+    style: Mapping[Any, Any] = STYLE,
 ) -> bytes:
     """Return figures as the bytes of one file; equal figures have equal bytes."""
-    canvas = compose(figures, document, columns, width)
-    FigureCanvasAgg(canvas)
     content = io.BytesIO()
-    canvas.savefig(content, format=kind, dpi=dpi, metadata=FORMATS[kind])
+    with rc_context(dict(style)):
+        canvas = compose(figures, document, columns, width, style)
+        FigureCanvasAgg(canvas)
+        canvas.savefig(content, format=kind, dpi=dpi, metadata=FORMATS[kind])
     return content.getvalue()
 
 
-@rc_context(STYLE)
 def compose(
-    figures: Sequence[Figure | None], document: Mapping[str, Any] | None = None, columns: int = 1, width: float = WIDTH
+    figures: Sequence[Figure | None],
+    document: Mapping[str, Any] | None = None,
+    columns: int = 1,
+    width: float = WIDTH,
+    style: Mapping[Any, Any] = STYLE,
 ) -> Canvas:
     """Return figures as the panels of one matplotlib figure with one legend, for callers that want to change it."""
+    with rc_context(dict(style)):
+        return _composed(figures, document, columns, width)
+
+
+def _composed(
+    figures: Sequence[Figure | None], document: Mapping[str, Any] | None, columns: int, width: float
+) -> Canvas:
     resolved = [None if figure is None else _resolved(figure, document or {}) for figure in figures]
     rows = [resolved[start : start + columns] for start in range(0, len(resolved), columns)]
     heights = [max(_height(each, columns) for each in row if each is not None) for row in rows]
     keys = legend(each for each in resolved if each is not None)
-    across = max(1, min(5, int(width * 11 / (6 + max((len(key["name"]) for key in keys), default=1)))))
+    letters_per_inch = 115 / FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    longest = max((len(key["name"]) for key in keys), default=1)
+    across = max(1, min(5, int(width * letters_per_inch / (6 + longest))))
     key_height = 0.2 * -(-len(keys) // across) if keys else 0
     canvas = Canvas(figsize=(width, sum(heights) + key_height), layout="constrained")
     grid = canvas.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
@@ -206,6 +235,8 @@ def _style_axis(axes: Axes, side: str, axis: Mapping[str, Any]) -> None:
 def _tick(value: float, form: str) -> str:
     if form == "percent":
         return f"{100 * value:.3g} %"
+    if form in ("points", "change"):
+        return f"{(100 if form == 'points' else 1) * round(value, 9):+.3g}" if round(value, 9) else "0"
     return _NUMBERS[form](round(value, 9)).replace(".0 ", " ")
 
 

@@ -23,11 +23,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.metrics.paired_differences import margin_of_mean
 from fedrelay.report.client_class_counts import ClientClassCounts, Counts, merge_classes
 from fedrelay.report.format import count, plural, score
 from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
@@ -102,8 +103,12 @@ def resolve(value: Any, document: Data) -> Any:
     return found
 
 
-def learning_curves(data: Data, metric: str, cost: str) -> Figure:
-    """One metric over one cost: mean and deviation of every method, single seeds in their own layer."""
+Band = Literal["deviation", "interval"]
+"""The band around a mean: one standard deviation, or the 95 % confidence interval of the mean."""
+
+
+def learning_curves(data: Data, metric: str, cost: str, band: Band = "deviation") -> Figure:
+    """One metric over one cost: mean and band of every method, single seeds in their own layer."""
     marks: list[dict[str, Any]] = []
     for number, method in enumerate(data["methods"]):
         curves, path = method["curves"], f"methods/{number}/curves"
@@ -114,7 +119,7 @@ def learning_curves(data: Data, metric: str, cost: str) -> Figure:
         if cost != "round":
             line["rounds"] = ref(path, "round")
         if len(curves["runs"]) > 1:
-            line["error"] = ref(path, metric, "std")
+            line["error"] = ref(path, metric, "std") if band == "deviation" else _margins(curves, metric)
             marks += (
                 {**common, "x": ref(path, "runs", run, cost), "y": ref(path, "runs", run, metric), "layer": "seeds"}
                 for run in range(len(curves["runs"]))
@@ -122,7 +127,15 @@ def learning_curves(data: Data, metric: str, cost: str) -> Figure:
         marks.append(line)
     if data["reference"] and metric == data["metric"]["name"]:
         marks.append(_reference_rule(data["reference"]["name"], data["reference"][metric]))
-    return _curves_figure(data["metrics"][metric], cost, marks, _curves_note(data, metric))
+    return _curves_figure(data["metrics"][metric], cost, marks, _curves_note(data, metric, band))
+
+
+def _margins(curves: Data, metric: str) -> list[float | None]:
+    """Half the width of the confidence interval at every point; None where it is not known."""
+    return [
+        margin_of_mean(std, seeds) if std is not None and seeds > 1 else None
+        for std, seeds in zip(curves[metric]["std"], curves["seeds"], strict=True)
+    ]
 
 
 def _curves_figure(metric: Sequence[str], cost: str, marks: Sequence[Mapping[str, Any]], note: str = "") -> Figure:
@@ -141,7 +154,7 @@ def _reference_rule(name: str, level: float) -> dict[str, Any]:
     return {"kind": "rule", "name": name, "y": level, "colour": "soft", "dash": 1}
 
 
-def _curves_note(data: Data, metric: str) -> str:
+def _curves_note(data: Data, metric: str, band: Band) -> str:
     curves = [method["curves"] for method in data["methods"] if method["curves"]["round"]]
     if not curves:
         return ""
@@ -150,10 +163,11 @@ def _curves_note(data: Data, metric: str) -> str:
     uneven = any(min(each["seeds"]) < max(each["seeds"]) for each in curves)
     thinned = next((each for each in curves if each["evaluated"] > len(each["round"])), None)
     reference = data["reference"] if metric == data["metric"]["name"] else None
+    bands = "one standard deviation" if band == "deviation" else "95 % confidence intervals of the mean"
     return " ".join(
         text
         for text in (
-            f"Lines are means over {'' if alike else 'up to '}{seeds} seeds, bands are one standard deviation."
+            f"Lines are means over {'' if alike else 'up to '}{seeds} seeds, bands are {bands}."
             if seeds > 1
             else "One seed, so there are no bands.",
             "Some seeds have finished more rounds than others; each mean is over the seeds that reached the round."
@@ -226,6 +240,7 @@ def final_results(data: Data) -> Figure:
         "title": f"Final {metric['label']}",
         "x": {"label": label, "format": form},
         "marks": [mark] if rows else [],
+        "note": "Mean and standard deviation over seeds." if any(row["error"] is not None for row in rows) else "",
     }
 
 
@@ -250,14 +265,15 @@ def differences(data: Data) -> Figure:
         if (each := found["methods"].get(method["name"])) is not None and each["mean"] is not None
     ]
     better = "right" if metric["higher_is_better"] else "left"
-    unit = " in points" if form == "points" else ""
-    label = f"{_capital(metric['label'])} minus that of {found['baseline']}{unit}; better is {better}"
+    unit = ", points" if form == "points" else ""
+    label = f"{_capital(metric['label'])} minus {found['baseline']}{unit}"
+    better = f"further to the {better} is better"
     mark = {"kind": "points", "by_method": True, "rows": rows, "format": form}
     return {
         "title": f"Difference to {found['baseline']}",
         "x": {"label": label, "format": form, "zero": True},
         "marks": [mark] if rows else [],
-        "note": " ".join(f"{text[:1].upper()}{text[1:]}." for text in (found["interval"], *found["notes"])),
+        "note": " ".join(f"{text[:1].upper()}{text[1:]}." for text in (found["interval"], better, *found["notes"])),
     }
 
 

@@ -146,7 +146,7 @@ def _curves(data: Data) -> Card:
         }
         if started
         else {},
-        "empty": _failures(data) or "No round has been evaluated yet.",
+        "empty": failures_in_words(data) or "No round has been evaluated yet.",
     }
 
 
@@ -162,7 +162,7 @@ def _relay(data: Data) -> Card:
             for place in range(len(data["runs"][run]["rounds"]))
         },
         "notes": {str(run): _relay_note(data["runs"][run]) for run in shown},
-        "empty": _failures(data) or "No round is finished yet.",
+        "empty": failures_in_words(data) or "No round is finished yet.",
     }
 
 
@@ -233,7 +233,7 @@ def _targets(data: Data) -> Card:
 
 
 def _results(data: Data) -> Card:
-    started = any(method["curves"]["round"] for method in data["methods"]) or _failures(data)
+    started = any(method["curves"]["round"] for method in data["methods"]) or failures_in_words(data)
     evaluated = max((method["curves"]["evaluated"] for method in data["methods"]), default=0)
     last, label = min(data["last"], max(1, evaluated)), data["metric"]["label"]
     heads = (
@@ -245,13 +245,13 @@ def _results(data: Data) -> Card:
         "name": "results",
         "figures": {"": figure} if figure["marks"] else {},
         "table": {"columns": list(heads), "rows": list(_result_rows(data))} if started else None,
-        "warning": _failures(data),
+        "warning": failures_in_words(data),
         "empty": "" if started else "No run has a result yet.",
     }
 
 
 def _result_rows(data: Data) -> Iterator[list[Any]]:
-    best = _best(data)
+    best = best_method(data)
     for number, method in enumerate(data["methods"]):
         summary = method["summary"]
         seeds = len(method["curves"]["runs"])
@@ -451,7 +451,7 @@ def _reproduce(data: Data) -> Card:
     }
 
 
-def _failures(data: Data) -> str:
+def failures_in_words(data: Data) -> str:
     """Why runs failed, as sentences."""
     return " ".join(
         f"{method['name']}, seed {run['seed']}: {run['state']}{', ' if run['reason'] else ''}{run['reason']}."
@@ -472,14 +472,15 @@ def _without_failures(data: Data) -> list[Mapping[str, Any]]:
     ]
 
 
-def _best(data: Data) -> Mapping[str, Any] | None:
+def best_method(data: Data) -> Mapping[str, Any] | None:
+    """The best federated method without failed seeds."""
     best = max if data["metric"]["higher_is_better"] else min
     return best(_without_failures(data), key=lambda method: method["summary"][_last(data)]["mean"], default=None)
 
 
 def _headlines(data: Data) -> Iterator[tuple[str, str]]:
     """The main numbers at the head of the page."""
-    best = _best(data)
+    best = best_method(data)
     if best:
         evaluated = best["curves"]["evaluated"]
         used = min(data["last"], evaluated)
