@@ -49,6 +49,11 @@ def export(
     out = out or folder / ("export-best" if best else "export")
     with output.showing_warnings():
         found = export_run(folder, out, format=format, best=best, predictions=predictions)  # type: ignore[arg-type]
-    files = {"model": found.model, "model card": found.card, "predictions": found.predictions}
+    files = {
+        "model": found.model,
+        "model card": found.card,
+        "predictions": found.predictions,
+        "prediction arrays": found.prediction_arrays,
+    }
     output.print(facts_grid({name: str(path) for name, path in files.items() if path is not None}))
     output.print_json({name.replace(" ", "_"): str(path) for name, path in files.items() if path is not None})

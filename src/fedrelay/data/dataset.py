@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -42,6 +43,9 @@ class Dataset:
     client_train: NDArray[np.int64] | None = None
     task: str = "classification"
     """What the data are for, unless an experiment says otherwise."""
+
+    test_cases: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """What tells test samples apart, column by column: `sample` (if only some are used), `row`, `id`, `client`."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -50,7 +50,12 @@ class FederationWithPublicSamples(FederationWrapper):
     @cached_property
     def test(self) -> SampleSource:
         """The test samples without the public ones."""
-        return self.inner.test.select(np.setdiff1d(np.arange(self.inner.test.size), self._public_indices))
+        return self.inner.test.select(self.kept_indices)
+
+    @property
+    def kept_indices(self) -> NDArray[np.int64]:
+        """The indices of the test samples that are not public."""
+        return np.setdiff1d(np.arange(self.inner.test.size), self._public_indices)
 
     def fingerprint(self) -> str:
         return digest("public", self.per_class, self.seed, self.inner.fingerprint())

@@ -26,7 +26,10 @@ def subset(dataset: Dataset, samples: int | None, test_samples: int | None, seed
         )
     if test_samples is not None:
         kept = _indices(dataset.y_test, test_samples, seed, "test_samples")
-        dataset = replace(dataset, x_test=dataset.x_test[kept], y_test=dataset.y_test[kept])
+        cases = {name: column[kept] for name, column in dataset.test_cases.items()}
+        dataset = replace(
+            dataset, x_test=dataset.x_test[kept], y_test=dataset.y_test[kept], test_cases={"sample": kept, **cases}
+        )
     return dataset
 
 

@@ -56,6 +56,9 @@ class Table:
     clients: NDArray[Any] | None
     """The name of the client of each row, if a column has it."""
 
+    ids: NDArray[Any] | None = None
+    """What each row is called, if a column has it."""
+
     appended: tuple[str, int] | None = None
     """Where rows of another table were appended: its source, and the place of its first row."""
 
@@ -122,11 +125,16 @@ class Table:
         """
         theirs = other.with_kinds(self.inputs, self.categorical)
         inputs = {name: np.concatenate([column, theirs.inputs[name]]) for name, column in self.inputs.items()}
-        # Rows whose client is not known have a name that no client has.
-        theirs_clients = np.full(len(other), "", dtype=object) if other.clients is None else other.clients
-        clients = None if self.clients is None else np.concatenate([self.clients, theirs_clients])
         targets = np.concatenate([self.targets, other.targets])
-        return Table(self.source, inputs, self.categorical, targets, clients, (other.source, len(self)))
+        clients = _joined_names(self.clients, other.clients, len(other))
+        ids = _joined_names(self.ids, other.ids, len(other))
+        return Table(self.source, inputs, self.categorical, targets, clients, ids, (other.source, len(self)))
+
+    def cases(self, rows: Ints) -> dict[str, NDArray[Any]]:
+        """What tells some rows apart: their numbers in their file, their ids and clients."""
+        known = {"id": self.ids, "client": self.clients}
+        numbers = np.array([self.place(int(row))[1] for row in rows], np.int64)
+        return {"row": numbers, **{name: column[rows] for name, column in known.items() if column is not None}}
 
     def place(self, row: int) -> tuple[str, int]:
         """The source of a row and its number there, from 1, for messages."""
@@ -172,7 +180,7 @@ def table_of(
     for name, column in columns.items():
         if column.unfit and roles.get(name) != "drop":
             raise DataError(f"{source}: column {name!r} {column.unfit}; convert it, or name it in {prefix}drop")
-    client = next((name for name, role in roles.items() if role == "client"), None)
+    client, ids = (next((name for name, role in roles.items() if role == wanted), None) for wanted in ("client", "id"))
     chosen = {name: column for name, column in columns.items() if roles.get(name, "categorical") == "categorical"}
     if not chosen:
         raise DataError(f"{source}: has no columns to learn from besides {listed(sorted(roles))}")
@@ -192,6 +200,7 @@ def table_of(
         tuple(name for name, column in inputs.items() if column.dtype.kind != "f"),
         _targets(columns[settings.target], settings.target, source, task),
         None if client is None else _clients(columns[client], client, source),
+        None if ids is None else _names(columns[ids], f"{source}: the id column {ids!r}"),
     )
 
 
@@ -215,7 +224,7 @@ def _roles(
     columns: Mapping[str, Column], settings: TableSettings, source: str, prefix: str, for_testing: bool
 ) -> dict[str, str]:
     """Column → its role, for all columns that the settings name."""
-    named = {"target": settings.target, "client": settings.client}
+    named = {"target": settings.target, "client": settings.client, "id": settings.id}
     wanted = [(role, name) for role, name in named.items() if name is not None]
     wanted += [("drop", name) for name in settings.drop] + [("categorical", name) for name in settings.categorical]
     roles: dict[str, str] = {}
@@ -317,6 +326,12 @@ def _clients(column: Column, name: str, source: str) -> NDArray[Any]:
     if missing.any():
         raise DataError(f"{source}: row {int(missing.argmax()) + 1} has no value in the client column {name!r}")
     return _names(column, f"{source}: the client column {name!r}")
+
+
+def _joined_names(names: NDArray[Any] | None, others: NDArray[Any] | None, count: int) -> NDArray[Any] | None:
+    """The names of rows, if they have any, then those of `count` other rows: where unknown, one that nobody has."""
+    others = np.full(count, "", dtype=object) if others is None else others
+    return None if names is None else np.concatenate([names, others])
 
 
 def _names(column: Column, what: str) -> NDArray[Any]:

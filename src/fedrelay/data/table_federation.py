@@ -124,6 +124,7 @@ def federate_table(
     *,
     target: str,
     client: str | None = None,
+    id: str | None = None,
     test: Any = 0.2,
     categorical: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -144,6 +145,7 @@ def federate_table(
         table: A pandas DataFrame, a mapping column → values, or the path of a `.csv` or `.parquet` file.
         target: The column to predict. Text and whole numbers are labels, other numbers are for regression.
         client: The column with the client of each row. By default rows are divided by `partition`.
+        id: The column with the name of each row, such as the number of a patient; exported predictions have it.
         test: Test rows: a share of the rows of every client and label, always the same; or a table of their own.
         categorical: Columns of numbers that are categories.
         drop: Columns to leave out.
@@ -176,7 +178,7 @@ def federate_table(
         >>> data.client_count, data.sample_shape, data.task
         (2, (4,), 'binary')
     """
-    options: dict[str, Any] = {"target": target, "client": client, "categorical": categorical, "drop": drop}
+    options: dict[str, Any] = {"target": target, "client": client, "id": id, "categorical": categorical, "drop": drop}
     share = {"test": test} if isinstance(test, float) else {}
     options |= {"scaling": scaling, "mark_missing": mark_missing, **share}
     settings = validate(TableSettings, options)
@@ -238,6 +240,7 @@ def _federation(
         classes=len(labels),
         client_train=None if table.clients is None else np.array([number[each] for each in table.clients[train]]),
         task=task or default_task(labels),
+        test_cases=table.cases(test),
     )
     return _encoded(distribute(rows), table, settings, labels)
 

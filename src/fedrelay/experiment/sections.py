@@ -50,6 +50,9 @@ class TableSettings(Section):
     client: str | None = Field(
         None, description="the column with the client of each row; default: rows are split by data.partition"
     )
+    id: str | None = Field(
+        None, description="the column with the name of each row; it is not learned from, exported predictions have it"
+    )
     test: float | Path = Field(
         0.2, description="test rows: a share of the rows of every client and label, or a file of their own"
     )

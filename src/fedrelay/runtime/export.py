@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import csv
 import io
 import json
 import logging
@@ -24,12 +23,10 @@ from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.prepare import prepare_without_groups
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.files import make_folder, write_atomically
-from fedrelay.local.evaluation import chunk_count, chunk_outputs
 from fedrelay.local.model_checks import example_batch
-from fedrelay.models.flat_layout import FlatModule
-from fedrelay.models.nested_inputs import logits_of
 from fedrelay.runtime.model_card import model_card
 from fedrelay.runtime.model_interface import model_interface, scaling_of
+from fedrelay.runtime.predictions import predictions_of
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.trained_model import read_trained_model
 from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
@@ -53,6 +50,10 @@ class ExportedRun:
     model: Path
     card: Path
     predictions: Path | None = None
+    """The predictions for every test sample, if they were wanted."""
+
+    prediction_arrays: Path | None = None
+    """More of them in an `.npz` file, where the task has any, such as masks of images."""
 
 
 class RawInputModel(nn.Module):
@@ -94,7 +95,7 @@ def export_run(
             whole model with its preprocessing, raw values go in. Rows of a table are encoded first in any case, as
             `model.json` says.
         best: Whether to export the model that was best on validation samples, instead of that of the last round.
-        predictions: Whether to write the outputs for every test sample, too.
+        predictions: Whether to write the predictions for every test sample, too.
         federation: The caller's own data, if the run was started with them.
         module: The caller's own module, or the function that builds it, if the run was started with one.
         task: The caller's own task, if the run was started with one.
@@ -120,15 +121,20 @@ def export_run(
     prepared.module.eval()
     content = _WRITERS[format](prepared, trained.weights)
     interface = model_interface(prepared, trained, whole_model=format in ("torch-export", "onnx"))
-    cases = _predictions(prepared) if predictions else None
+    cases = predictions_of(prepared) if predictions else None
     make_folder(out)
     model, card = out / FILES[format], out / "model_card.md"
     write_atomically(model, content)
     write_atomically(out / "model.json", (json.dumps(interface, indent=2) + "\n").encode())
     write_atomically(card, model_card(records, prepared, trained, format, FILES[format]).encode())
+    exported = ExportedRun(out, model, card)
     if cases is not None:
-        write_atomically(out / "predictions.csv", cases.encode())
-    return ExportedRun(out, model, card, out / "predictions.csv" if cases is not None else None)
+        exported = replace(exported, predictions=out / "predictions.csv")
+        write_atomically(out / "predictions.csv", cases.csv)
+    if cases is not None and cases.arrays:
+        exported = replace(exported, prediction_arrays=out / "predictions.npz")
+        write_atomically(out / "predictions.npz", cases.npz)
+    return exported
 
 
 def _state_dict(prepared: PreparedExperiment, weights: dict[str, Tensor]) -> bytes:
@@ -205,28 +211,3 @@ def _with_preprocessing(prepared: PreparedExperiment) -> tuple[nn.Module, Tensor
     scaling = scaling_of(federation)
     module = RawInputModel(prepared.module, scaling, inputs.dim() - 1).eval()
     return module, inputs.to(prepared.layout.dtype)
-
-
-def _predictions(prepared: PreparedExperiment) -> str:
-    """A line for each test sample: its number, its target and the outputs of the model, as evaluation computes them."""
-    test = prepared.federation.test
-    if not test.size:
-        raise SpecError("predictions: there are no test samples here")
-    if prepared.federation.target_shape and prepared.task.name not in ("multilabel", "regression"):
-        raise SpecError(f"predictions: the task {prepared.task.name!r} has many targets per sample; no table fits them")
-    train = prepared.experiment.train
-    flat_module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
-    weights = prepared.layout.flatten(prepared.module)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    number = 0
-    for chunk in range(chunk_count(test)):
-        for found, targets in chunk_outputs(flat_module, weights, test, chunk):
-            outputs, expected = (each.reshape(len(targets), -1) for each in (logits_of(found), targets))
-            if number == 0:
-                names = ["target"] if expected.shape[1] == 1 else [f"target_{k}" for k in range(expected.shape[1])]
-                writer.writerow(["sample", *names, *(f"output_{k}" for k in range(outputs.shape[1]))])
-            for target, output in zip(expected.tolist(), outputs.tolist(), strict=True):
-                writer.writerow([number, *target, *(repr(value) for value in output)])
-                number += 1
-    return text.getvalue()

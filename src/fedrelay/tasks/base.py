@@ -18,6 +18,7 @@ from torch import Tensor
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.sections import Section
 from fedrelay.models.nested_inputs import logits_of
+from fedrelay.tasks.case_columns import CaseColumns, numbered_columns, optional_numbers
 from fedrelay.tasks.metric_info import LOSS as LOSS
 from fedrelay.tasks.metric_info import MetricInfo as MetricInfo
 from fedrelay.tasks.score_histogram import ScoreHistogram
@@ -175,8 +176,36 @@ class Task(Section, ABC):
 
     def evaluation_sums(self, outputs: Any, targets: Tensor) -> EvaluationSums:
         """Everything that evaluation needs of a batch."""
-        fitted = self.outputs_for_loss(outputs, targets)
-        return EvaluationSums(*self.loss_sum(fitted, targets), self.metric_sums(fitted, targets))
+        return self._sums(self.outputs_for_loss(outputs, targets), targets)
+
+    def _sums(self, outputs: Tensor, targets: Tensor) -> EvaluationSums:
+        return EvaluationSums(*self.loss_sum(outputs, targets), self.metric_sums(outputs, targets))
+
+    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """Predictions for single samples as columns of a table, for `predictions.csv` of an export.
+
+        By default targets and outputs, where a sample has one or a list of them, then each sample's loss and metrics.
+
+        Args:
+            outputs: What `outputs_for_loss` returns.
+            targets: The targets.
+        """
+        columns: CaseColumns = {}
+        if outputs.dim() <= 2 and targets.dim() <= 2:
+            columns = numbered_columns("target", targets) | numbered_columns("output", outputs, always=True)
+        return columns | self.case_scores(outputs, targets)
+
+    def case_scores(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """The loss and the metrics of each sample by itself, as columns."""
+        cases = [self._sums(outputs[[case]], targets[[case]]) for case in range(len(targets))]
+        scores = [self.metrics_from_sums(sums.values) for sums in cases]
+        losses = optional_numbers([sums.mean_loss if sums.weight else None for sums in cases])
+        names = scores[0] if scores else self.metrics
+        return {"loss": losses, **{name: optional_numbers([each[name] for each in scores]) for name in names}}
+
+    def case_arrays(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """Predictions that no table can hold, such as masks of images: arrays `[samples, …]`, for `predictions.npz`."""
+        return {}
 
 
 def class_counts(targets: TargetInfo) -> NDArray[np.int64]:

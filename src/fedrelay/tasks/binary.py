@@ -20,6 +20,7 @@ from fedrelay.tasks.base import (
     TargetInfo,
     check_class_labels,
 )
+from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 from fedrelay.tasks.class_weights import ClassWeightedTask, ClassWeights, check_class_weights
 from fedrelay.tasks.score_histogram import ScoreHistogram
 
@@ -84,6 +85,15 @@ class Binary(ClassWeightedTask):
             "scores": ScoreHistogram.of(logits, positive),
             "bin_gap": np.bincount(bins, probability - positive, CALIBRATION_BINS),
             "squared_error": np.array([((probability - positive) ** 2).sum()]),
+        }
+
+    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """The prediction, and the probability of the positive class."""
+        return {
+            **numbered_columns("target", targets),
+            **numbered_columns("prediction", (outputs >= 0).long()),
+            **numbered_columns("probability", outputs.double().sigmoid()),
+            **numbered_columns("output", outputs, always=True),
         }
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:

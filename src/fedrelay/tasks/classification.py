@@ -23,6 +23,7 @@ from fedrelay.tasks.base import (
     Task,
     check_class_labels,
 )
+from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 from fedrelay.tasks.class_weights import ClassWeightedTask, ClassWeights, check_class_weights
 
 
@@ -75,6 +76,20 @@ class Classification(ClassWeightedTask):
         actual, predicted = actual[counted], outputs.flatten(0, -2).argmax(-1).cpu().numpy()[counted]
         found = {"correct": actual[actual == predicted], "predicted": predicted, "actual": actual}
         return {name: np.bincount(labels, minlength=outputs.shape[-1]) for name, labels in found.items()}
+
+    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """The predicted class, its probability and that of each class; of sequences, their scores."""
+        if targets.dim() > 1:
+            counts = (targets != IGNORED_LABEL).flatten(1).sum(1)
+            return numbered_columns("positions", counts) | self.case_scores(outputs, targets)
+        probabilities = outputs.double().softmax(-1)
+        return {
+            **numbered_columns("target", targets),
+            **numbered_columns("prediction", outputs.argmax(-1)),
+            **numbered_columns("probability", probabilities.amax(-1)),
+            **numbered_columns("probability", probabilities, always=True),
+            **numbered_columns("output", outputs, always=True),
+        }
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         correct, predicted, actual = (np.asarray(values[name]) for name in ("correct", "predicted", "actual"))

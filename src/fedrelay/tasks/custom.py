@@ -14,6 +14,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
 from fedrelay.experiment.spec import as_spec_error
 from fedrelay.tasks.base import LOSS, EvaluationSums, MetricInfo, Scores, Summable, TargetInfo, Task
+from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 
 Function = Callable[[Any, Tensor], Tensor]
 
@@ -112,16 +113,26 @@ class CustomTask(Task):
         return float(self.batch_loss(outputs, targets)) * len(targets), len(targets)
 
     def metric_sums(self, outputs: Any, targets: Tensor) -> dict[str, Summable]:
-        sums: dict[str, Summable] = {}
-        for name, function in self.metrics_of.items():
-            found = function(outputs, targets)
-            if not isinstance(found, Tensor) or found.shape != (len(targets),):
-                raise SpecError(
-                    f"task: the metric {name!r} must return one number for each of {len(targets)} samples, "
-                    f"got {_described(found)}"
-                )
-            sums[name] = np.array([float(found.double().sum()), len(targets)])
-        return sums
+        found = {name: self._metric(name, outputs, targets) for name in self.metrics_of}
+        return {name: np.array([float(each.double().sum()), len(targets)]) for name, each in found.items()}
+
+    def _metric(self, name: str, outputs: Any, targets: Tensor) -> Tensor:
+        """A metric of each sample."""
+        found = self.metrics_of[name](outputs, targets)
+        if not isinstance(found, Tensor) or found.shape != (len(targets),):
+            raise SpecError(
+                f"task: the metric {name!r} must return one number for each of {len(targets)} samples, "
+                f"got {_described(found)}"
+            )
+        return found
+
+    def case_columns(self, outputs: Any, targets: Tensor) -> CaseColumns:
+        """Targets and outputs, where a sample has one or a list of them, and the metrics of each sample."""
+        columns: CaseColumns = numbered_columns("target", targets) if targets.dim() <= 2 else {}
+        if isinstance(outputs, Tensor) and outputs.dim() <= 2:
+            columns |= numbered_columns("output", outputs, always=True)
+        metrics = {name: self._metric(name, outputs, targets).float() for name in self.metrics_of}
+        return columns | {name: values.cpu().numpy() for name, values in metrics.items()}
 
     def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Only the user knows whether a loss may be negative."""

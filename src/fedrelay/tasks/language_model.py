@@ -13,6 +13,7 @@ from torch import Tensor
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task, check_class_labels
+from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 
 MAX_LOG_PERPLEXITY = 700.0
 """exp() of more is no finite number."""
@@ -59,6 +60,11 @@ class LanguageModel(Task):
         correct = int(((outputs.argmax(-1) == targets) & kept).sum())
         loss, tokens = self.loss_sum(outputs, targets)
         return {"tokens": np.array([tokens, correct, loss], np.float64)}
+
+    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """The number of tokens of each sequence, without padding, and its loss, perplexity and accuracy."""
+        counts = (targets != IGNORED_LABEL).sum(1)
+        return numbered_columns("tokens", counts) | self.case_scores(outputs, targets)
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         tokens, correct, loss = np.asarray(values["tokens"]).tolist()

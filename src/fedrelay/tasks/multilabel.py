@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task
+from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 
 
 class MultiLabel(Task):
@@ -51,6 +52,15 @@ class MultiLabel(Task):
             "actual": actual.sum(0),
             "equal": (actual == predicted).sum(0),
             "samples": np.array([len(actual)]),
+        }
+
+    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """The prediction for each label, and its probability."""
+        return {
+            **numbered_columns("target", targets.long(), always=True),
+            **numbered_columns("prediction", (outputs >= 0).long(), always=True),
+            **numbered_columns("probability", outputs.double().sigmoid(), always=True),
+            **numbered_columns("output", outputs, always=True),
         }
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:

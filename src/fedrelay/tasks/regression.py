@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import LOSS, MetricInfo, Scores, Summable, TargetInfo, Task
+from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 
 ROUNDING = 1e-13
 """Targets whose squares differ relatively by less are all equal, up to rounding."""
@@ -67,6 +68,10 @@ class Regression(Task):
         numbers = actual.reshape(len(actual), targets.shape[1:].numel()).T
         totals = [np.ascontiguousarray(each).sum() for each in numbers]
         return {"moments": np.array(found, np.float64), "totals": np.array(totals, np.float64)}
+
+    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+        """The prediction of each number."""
+        return numbered_columns("target", targets) | numbered_columns("prediction", outputs)
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         count, squares, absolute, squared = np.asarray(values["moments"]).tolist()

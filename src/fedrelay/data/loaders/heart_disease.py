@@ -58,6 +58,7 @@ def load(folder: Path) -> Dataset:
         classes=2,
         client_train=np.repeat(np.arange(len(hospitals)), [len(each.train) for each in hospitals]),
         task="binary",
+        test_cases={"client": np.repeat(HOSPITALS, [len(each.test) for each in hospitals])},
     )
 
 

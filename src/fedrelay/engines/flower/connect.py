@@ -192,7 +192,8 @@ def _check_data(data: DataSettings) -> None:
     for name in TableSettings.model_fields:
         at_nodes = name not in ("scaling", "mark_missing")
         if at_nodes and getattr(data.table, name) != getattr(default.table, name):
-            raise SpecError(f"data.table.{name}: has no effect with engine 'flower'; it is an option of fedrelay node")
+            why = "every node has its own rows" if name in ("client", "id") else "it is an option of fedrelay node"
+            raise SpecError(f"data.table.{name}: has no effect with engine 'flower'; {why}")
     for name in DataSettings.model_fields:
         if name not in ("name", "public", "table") and getattr(data, name) != getattr(default, name):
             raise SpecError(f"data.{name}: has no effect with engine 'flower'; every node has its own samples")
