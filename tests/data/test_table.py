@@ -118,6 +118,18 @@ def many(values):
         ({**ROWS, "age": [10**400, 5, None]}, None, "column 'age', row 1: inf is not a finite float32 number"),
         ({**ROWS, "ill": [0.5, -1e39, 2]}, None, r"column 'ill', row 2: -1e\+39 is not a finite float32 number"),
         ({**ROWS, "ill": ["0.5", "-", "2"]}, None, "column 'ill', row 2: '-' is not a number, but most targets are"),
+        (
+            {**ROWS, "age": ["40", "", "-6,5"]},
+            None,
+            "column 'age', row 3: '-6,5' has a decimal comma; write all numbers of the column with a point, or name "
+            "the column in drop, or in categorical if these are categories",
+        ),
+        ({**ROWS, "age": ["4,0", "5,5", "6,0"]}, None, "column 'age', row 1: '4,0' has a decimal comma"),
+        (
+            {**ROWS, "ill": ["1", "2,5", ",5"]},
+            "regression",
+            "column 'ill', row 2: '2,5' has a decimal comma",
+        ),
     ],
 )
 def test_columns_that_do_not_fit(rows, task, problem):
@@ -133,6 +145,28 @@ def test_text_among_numbers_is_accepted_where_the_settings_say_so():
     assert "age" in made(rows={**ROWS, "age": ["40", "old", "young"]}).categorical
     assert "age" in made(rows={**ROWS, "age": ["40", "50", "60"]}).categorical  # typed as text
     assert made("classification", {**ROWS, "ill": ["0", "x", "1"]}).has_labels
+    assert "age" in made(rows={**ROWS, "age": ["1,2", "1,3", "other"]}).categorical  # not all are numbers
+    assert made("binary", {**ROWS, "ill": ["1,2", "1,3", "1,2"]}).has_labels
+
+
+def test_a_column_of_numbers_at_one_client_and_of_text_at_another_is_refused():
+    rows = {
+        "size": ["small", "big", "big", "", "1.5", "2"],
+        "site": ["a", "a", "b", "c", "c", "c"],
+        "ill": [0, 1, 0, 1, 0, 1],
+    }
+    problem = (
+        r"^rows\.csv: column 'size', row 1 \(client 'a'\): 'small' is not a number, but client 'c' has only numbers in "
+        "the column; write it alike at all clients, or name the column in drop, or in categorical if these "
+        "are categories$"
+    )
+    with pytest.raises(DataError, match=problem):
+        made(rows=rows, client="site")
+    assert "size" in made(rows=rows, client="site", categorical=("size",)).categorical
+    assert "size" in made(rows=rows, drop=("site",)).categorical  # who has which rows is not known
+    commas = {**rows, "size": ["1,5", "2,5", "3,5", "1", "1.5", "2"]}
+    with pytest.raises(DataError, match=r"column 'size', row 1 \(client 'a'\): '1,5' has a decimal comma"):
+        made(rows=commas, client="site")
 
 
 def test_clients_must_be_known():

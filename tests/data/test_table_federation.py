@@ -308,3 +308,12 @@ def test_specs_that_do_not_fit(files, settings, problem):
 def test_other_data_share_no_encoding():
     x, y = np.arange(8.0).reshape(4, 2), [0, 1, 0, 1]
     assert shared_encoding(fr.federate(x, y, x, y, clients=1, partition="iid")) is None
+
+
+@pytest.mark.parametrize("empty", [[None] * 6, ["NA", "?", "", "", "", ""]], ids=["numbers", "text"])
+def test_a_column_without_any_value_is_refused(empty):
+    rows = {"age": [1, 2, 3, 4, 5, 6], "empty": empty, "ill": [0, 1, 0, 1, 0, 1]}
+    problem = r"^no train row of any client has a value in 'empty'; name such columns in drop \(data\.table\.drop; "
+    with pytest.raises(DataError, match=problem):
+        fr.federate_table(rows, target="ill", clients=2, partition="iid", test=0.4)
+    assert fr.federate_table(rows, target="ill", drop=["empty"], clients=2, test=0.4).sample_shape == (1,)

@@ -33,6 +33,9 @@ MOST_LABELS = 100
 MOST_CATEGORIES = 100
 """More different texts look like names or typing errors; the user has to say that they are categories."""
 
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+")
+"""A number as it is written in many countries, which a program takes for text."""
+
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 """A date in ISO format, with or without a time."""
 
@@ -181,6 +184,7 @@ def table_of(
         if column.unfit and roles.get(name) != "drop":
             raise DataError(f"{source}: column {name!r} {column.unfit}; convert it, or name it in {prefix}drop")
     client, ids = (next((name for name, role in roles.items() if role == wanted), None) for wanted in ("client", "id"))
+    clients = None if client is None else _clients(columns[client], client, source)
     chosen = {name: column for name, column in columns.items() if roles.get(name, "categorical") == "categorical"}
     if not chosen:
         raise DataError(f"{source}: has no columns to learn from besides {listed(sorted(roles))}")
@@ -193,13 +197,13 @@ def table_of(
     for name, values in inputs.items():
         _check_size(values, name, source)
     if not for_testing:
-        _check_categories(inputs, settings, source, prefix)
+        _check_categories(inputs, clients, settings, source, prefix)
     return Table(
         source,
         inputs,
         tuple(name for name, column in inputs.items() if column.dtype.kind != "f"),
         _targets(columns[settings.target], settings.target, source, task),
-        None if client is None else _clients(columns[client], client, source),
+        clients,
         None if ids is None else _names(columns[ids], f"{source}: the id column {ids!r}"),
     )
 
@@ -240,30 +244,64 @@ def _roles(
     return roles
 
 
-def _check_categories(inputs: Columns, settings: TableSettings, source: str, prefix: str) -> None:
-    """Refuse text that is hardly a category: a name, a date, or numbers with a typing error."""
+def _check_categories(
+    inputs: Columns, clients: NDArray[Any] | None, settings: TableSettings, source: str, prefix: str
+) -> None:
+    """Refuse text that is hardly a category: a name, a date, or numbers that are written in another way."""
+    instead = f"or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
     for name, column in inputs.items():
         if column.dtype.kind == "f" or name in settings.categorical:
             continue
+        if (row := _decimal_comma(column)) is not None:
+            raise DataError(
+                f"{_cell(source, name, column, row, clients)} has a decimal comma; write all numbers of the column "
+                f"with a point, {instead}"
+            )
         if (row := _mistyped_number(column)) is not None:
             raise DataError(
-                f"{source}: column {name!r}, row {row + 1}: {column[row][:40]!r} is not a number, but most of the "
-                f"column is; correct or empty the cell, or name the column in {prefix}drop, or in {prefix}categorical "
-                "if these are categories"
+                f"{_cell(source, name, column, row, clients)} is not a number, but most of the column is; correct or "
+                f"empty the cell, {instead}"
+            )
+        if clients is not None and (found := _text_of_one_client(column, clients)) is not None:
+            row, other = found
+            raise DataError(
+                f"{_cell(source, name, column, row, clients)} is not a number, but client {other!r} has only numbers "
+                f"in the column; write it alike at all clients, {instead}"
             )
         texts = sorted(set(column) - {""})
         dates = [text for text in texts if _DATE.fullmatch(text)]
         if 2 * len(dates) > len(texts):
             raise DataError(
                 f"{source}: column {name!r} has dates, such as {dates[0]!r}; make them numbers, such as an age or a "
-                f"year, or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
+                f"year, {instead}"
             )
         if len(texts) > MOST_CATEGORIES:
             example = next((text for text in texts if not is_number(text)), texts[0])
             raise DataError(
                 f"{source}: column {name!r} has {len(texts):,} different texts, such as {example[:40]!r}; correct "
-                f"them, or name the column in {prefix}drop, or in {prefix}categorical if these are categories"
+                f"them, {instead}"
             )
+
+
+def _cell(source: str, name: str, column: NDArray[Any], row: int, clients: NDArray[Any] | None) -> str:
+    """A cell with its place, for messages."""
+    owner = "" if clients is None else f" (client {clients[row]!r})"
+    return f"{source}: column {name!r}, row {row + 1}{owner}: {column[row][:40]!r}"
+
+
+def _decimal_comma(column: NDArray[Any]) -> int | None:
+    """The first row with a decimal comma in a column of text in which all known cells are numbers otherwise."""
+    commas = [row for row, cell in enumerate(column) if _DECIMAL_COMMA.fullmatch(cell)]
+    others = (cell for cell in column if cell and not _DECIMAL_COMMA.fullmatch(cell))
+    return commas[0] if commas and all(map(is_number, others)) else None
+
+
+def _text_of_one_client(column: NDArray[Any], clients: NDArray[Any]) -> tuple[int, str] | None:
+    """The first row with text in a column that has only numbers at some client, and the name of that client."""
+    known = np.flatnonzero(~is_missing(column))
+    texts = [int(row) for row in known if not is_number(column[row])]
+    of_numbers = sorted_names(set(clients[known]) - set(clients[texts]))
+    return (texts[0], of_numbers[0]) if texts and of_numbers else None
 
 
 def _mistyped_number(column: NDArray[Any]) -> int | None:
@@ -285,6 +323,11 @@ def _targets(target: Column, name: str, source: str, task: str | None) -> NDArra
     if task is not None and ":" not in task and task not in ONE_TARGET:
         raise SpecError(f"task: a table has one target per row, which fits {', '.join(ONE_TARGET)}, not {task!r}")
     if column.dtype.kind != "f":
+        if task not in WITH_LABELS and (row := _decimal_comma(column)) is not None:
+            raise DataError(
+                f"{_cell(source, name, column, row, None)} has a decimal comma; write all targets with a point, or "
+                "set the task to classification if they are labels"
+            )
         if task is None and (row := _mistyped_number(column)) is not None:
             raise DataError(
                 f"{source}: column {name!r}, row {row + 1}: {column[row][:40]!r} is not a number, but most targets "

@@ -87,6 +87,12 @@ class TableStatistics:
         categories = sum(NUMBER_BYTES * len(counts) + text_bytes(counts) for counts in self.categories.values())
         return NUMBER_BYTES * (1 + 3 * len(self.numbers)) + categories
 
+    @property
+    def empty_columns(self) -> list[str]:
+        """The columns in which no row has a value."""
+        numbers = [name for name, sums in self.numbers.items() if not sums.known]
+        return [*numbers, *(name for name, counts in self.categories.items() if not counts.total())]
+
     def encoding(self, *, scaled: bool = True, mark_missing: bool = True) -> TableEncoding:
         """The encoding that follows from these sums.
 

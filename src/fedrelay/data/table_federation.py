@@ -23,7 +23,7 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, Federation, build_federation, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.stratified_subset import stratified_indices
-from fedrelay.data.table import Ints, Table, read_table, sorted_names, table_of
+from fedrelay.data.table import Ints, Table, listed, read_table, sorted_names, table_of
 from fedrelay.data.table_column_reader import chosen_rows, frame_columns, read_table_columns
 from fedrelay.data.table_encoding import NumberEncoding, TableEncoding, TableStatistics, text_bytes
 from fedrelay.errors import DataError
@@ -59,8 +59,17 @@ class SharedEncoding:
         labels: tuple[str, ...],
         settings: TableSettings,
     ) -> SharedEncoding:
-        """What follows from the sums of all clients, whose own labels are part of all labels."""
+        """What follows from the sums of all clients, whose own labels are part of all labels.
+
+        Raises:
+            DataError: No client has a value in some column.
+        """
         pooled: TableStatistics = reduce(add, statistics)
+        if empty := pooled.empty_columns:
+            raise DataError(
+                f"no train row of any client has a value in {listed(map(repr, empty))}; name such columns in drop "
+                "(data.table.drop; nodes: --drop)"
+            )
         encoding = pooled.encoding(scaled=settings.scaling != "none", mark_missing=settings.mark_missing)
         own = zip(statistics, own_labels, strict=True)
         sent = tuple(sums.bytes + text_bytes(names) for sums, names in own)

@@ -174,7 +174,8 @@ def test_a_column_without_values_fits_text_and_numbers(tmp_path):
             ["x,1,2,no", "x,2,3,yes"],
             HEADER,
             {},
-            "'town' has numbers at node 'b' and text at another; start all nodes with",
+            "'town' has numbers at node 'b' and text at node 'a', such as 'oslo'; correct it there, or start all nodes "
+            "with --categorical town if",
         ),
         (
             ["x,1,no", "x,2,yes"],

@@ -91,6 +91,13 @@ def _check_spelling(tables: Mapping[str, TableFacts]) -> None:
             )
 
 
+def _text_of(column: str, tables: Mapping[str, TableFacts]) -> tuple[str, str]:
+    """The first node at which a column is text, and a text that is no number, if it has one."""
+    node = next(node for node, table in tables.items() if column in table.statistics.categories)
+    texts = sorted(tables[node].statistics.categories[column])
+    return node, next((text for text in texts if not is_number(text)), texts[0] if texts else "")[:40]
+
+
 def _with_same_columns(tables: Mapping[str, TableFacts]) -> dict[str, TableStatistics]:
     """The sums of every node, in which each column is numeric at all nodes, or categorical at all."""
     first, *_ = tables
@@ -109,9 +116,10 @@ def _with_same_columns(tables: Mapping[str, TableFacts]) -> dict[str, TableStati
             raise DataError(f"{both} have other columns: {listed(sorted(differing))}; name them in --drop")
         for name in categorical:
             if name in own.numbers and own.numbers[name].known:
+                other, text = _text_of(name, tables)
                 raise DataError(
-                    f"the column {name!r} has numbers at node {node!r} and text at another; start all nodes with "
-                    f"--categorical {name}"
+                    f"the column {name!r} has numbers at node {node!r} and text at node {other!r}, such as {text!r}; "
+                    f"correct it there, or start all nodes with --categorical {name} if these are categories"
                 )
         counts = {name: own.categories.get(name, Counter()) for name in categorical}  # none: no value is known there
         numbers = {name: sums for name, sums in own.numbers.items() if name not in categorical}
