@@ -98,6 +98,12 @@ CASES = {
     "learning rate 0": ("run fedavg --lr 0", 2, "train.lr: must be greater than 0"),
     "learning rate not a number": ("run fedavg --lr nan", 2, "train.lr"),
     "negative alpha": ("run fedavg --alpha -1", 2, "data.alpha: must be greater than or equal to 0"),
+    "column as a score": ("run fedavg --target ill", 2, "'ill' is not a number: the score at which to stop; for"),
+    "misspelt class weights": (
+        "run fedavg --set task.class_weights=balance",
+        2,
+        "task.class_weights: must be 'none' or 'balanced', or a list, got 'balance' (did you mean 'balanced'?)",
+    ),
     "unknown partition": ("run fedavg --partition shard", 2, "did you mean 'shards'"),
     "no natural clients": ("run fedavg --partition natural", 2, "no natural clients"),
     "more clients than samples": ("run fedavg --clients 5000", 3, "1438 samples are too few for 5000 clients"),

@@ -204,7 +204,9 @@ def test_impossible_numbers_of_rounds_are_refused(tmp_path, data, rounds, messag
 )
 def test_what_depends_on_the_number_of_rounds_is_refused(tmp_path, data, method, settings, setting):
     start(method, data, tmp_path / "run", rounds=3, **settings)
-    message = f"^rounds: cannot be changed, because {setting} depends on the number of rounds: .* start a new run$"
+    advice = "; in a run to extend later, give route.alpha a number" if setting == "route.alpha" else ""
+    why = f"because {setting} depends on the number of rounds"
+    message = f"^rounds: cannot be changed, {why}: .* start a new run{advice}$"
     with pytest.raises(fr.SpecError, match=message):
         more(tmp_path / "run", data, 6)
     assert fr.resume(tmp_path / "run", data=data, model=network()).rounds == 3
@@ -213,10 +215,16 @@ def test_what_depends_on_the_number_of_rounds_is_refused(tmp_path, data, method,
 def test_fedgsp_is_extended_unless_its_growth_would_have_been_another(tmp_path, data):
     """α is 2 for up to 5 rounds of eight clients; in 60 rounds, groups of two would then be reached too early."""
     start("fedgsp", data, tmp_path / "run", rounds=3)
-    message = "because the route 'GrowingGroupCount' plans round 2 in another way if the run has 60 rounds"
-    with pytest.raises(fr.SpecError, match=message):
+    message = "because the route of 'fedgsp' plans round 2 in another way if the run has 60 rounds; start a new run; "
+    with pytest.raises(fr.SpecError, match=f"{message}in a run to extend later, give route.alpha a number$"):
         more(tmp_path / "run", data, 60)
     assert more(tmp_path / "run", data, 5).rounds == 5
+
+
+def test_a_fixed_alpha_makes_fedgsp_extendable(tmp_path, data):
+    start("fedgsp", data, tmp_path / "run", rounds=2, **{"route.alpha": 2})
+    whole = start("fedgsp", data, tmp_path / "whole", rounds=60, **{"route.alpha": 2})
+    assert more(tmp_path / "run", data, 60).weights_sha256 == whole.weights_sha256
 
 
 def test_an_own_route_that_plans_by_the_number_of_rounds_is_refused(tmp_path, data):
@@ -230,8 +238,8 @@ def test_an_own_route_that_plans_by_the_number_of_rounds_is_refused(tmp_path, da
     fr.register("halves", summary="halves", route=Halves)
     try:
         start("halves", data, tmp_path / "run", rounds=4)
-        message = "because the route 'Halves' plans round 3 in another way if the run has 8 rounds; start a new run"
-        with pytest.raises(fr.SpecError, match=message):
+        message = "because the route 'Halves' of 'halves' plans round 3 in another way if the run has 8 rounds"
+        with pytest.raises(fr.SpecError, match=f"{message}; start a new run$"):
             more(tmp_path / "run", data, 8)
     finally:
         del METHODS["halves"]

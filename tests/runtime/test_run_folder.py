@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -404,6 +405,14 @@ def test_a_pointer_cannot_lead_out_of_the_folder(tmp_path, small):
         fr.resume(folder)
 
 
+def test_a_run_that_failed_before_its_first_round_has_nothing_to_verify(tmp_path, small, caplog):
+    with pytest.raises(fr.DivergedError):
+        fr.run("fedavg", **{**small, "lr": 1e30}, out=tmp_path / "run")
+    with pytest.raises(fr.DivergedError):
+        fr.resume(tmp_path / "run")
+    assert "cannot be verified" not in caplog.text
+
+
 def test_foreign_folders_are_refused(tmp_path, small):
     with pytest.raises(fr.RunFolderError, match="there is no such run folder"):
         fr.resume(tmp_path / "nowhere")
@@ -444,6 +453,11 @@ def test_runs_with_own_data_and_model_need_them_again(tmp_path, toy, linear):
         fr.run("fedseq", **settings, out=out, callbacks=stop_after(2))
     with pytest.raises(fr.RunFolderError, match=r"continue it with fedrelay\.resume\(.*, data=…\)"):
         fr.resume(out)
+    call = re.escape(f"continue it with fedrelay.resume({str(out)!r}, data=…, model=…) in Python")
+    with pytest.raises(fr.RunFolderError, match=call):
+        fr.run("fedseq", **settings, out=out)
+    with pytest.raises(fr.RunFolderError, match=call):
+        fr.export(out, tmp_path / "exported", data=toy, model=linear)
     with pytest.raises(fr.RunFolderError, match=r"model=…\)"):
         fr.resume(out, data=toy)
     assert torch.equal(fr.resume(out, data=toy, model=linear).weights, expected.weights)

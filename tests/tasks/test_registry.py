@@ -55,8 +55,11 @@ def test_tasks_by_name():
         ({"class_weights": [-1, 1]}, "task.class_weights"),
         ({"label_smoothing": 1}, "task.label_smoothing"),
         ({"nope": 1}, "task.nope"),
-        ({"name": "own_tasks:nope"}, "own_tasks:nope must be a subclass or an instance of fedrelay.Task"),
-        ({"name": "own_tasks:number"}, "must be a subclass or an instance of fedrelay.Task"),
+        (
+            {"name": "own_tasks:nope"},
+            "task.name: own_tasks:nope does not exist; own_tasks has Doubled, Quant",
+        ),
+        ({"name": "own_tasks:number"}, "is neither a subclass nor an instance of fedrelay.Task; own_tasks has "),
         (
             {"name": "own_tasks:complete", "loss": 1},
             "task.loss: has no effect on own_tasks:complete, which is complete",

@@ -13,7 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, full_path, load_file, parse_assignment, set_path
@@ -32,6 +32,8 @@ class SettingOption:
     path: str
     kind: type
     panel: str
+    parser: Callable[[str], Any] | None = None
+    """Reads the value, where the type alone would not say what is wrong with it."""
 
     @property
     def parameter(self) -> str:
@@ -48,8 +50,21 @@ class SettingOption:
 
     def as_parameter(self) -> inspect.Parameter:
         kind: Any = self.kind | None
-        annotation = Annotated[kind, Option(self.flag, help=self.help, rich_help_panel=self.panel)]
+        metavar = self.kind.__name__.upper() if self.parser else None
+        option = Option(self.flag, help=self.help, rich_help_panel=self.panel, parser=self.parser, metavar=metavar)
+        annotation = Annotated[kind, option]
         return inspect.Parameter(self.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _target_score(text: str) -> float:
+    """The value of `--target`: at nodes the same option names a column."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadParameter(
+            f"{text!r} is not a number: the score at which to stop; for the column of a table to predict, use "
+            f"--set table.target={text}"
+        ) from None
 
 
 OPTIONS = {
@@ -70,7 +85,7 @@ OPTIONS = {
         SettingOption("--schedule", "train.schedule", str, "Training"),
         SettingOption("--batch-size", "train.batch_size", int, "Training"),
         SettingOption("--patience", "stop.patience", int, "Training"),
-        SettingOption("--target", "stop.target", float, "Training"),
+        SettingOption("--target", "stop.target", float, "Training", _target_score),
         SettingOption("--seed", "seed", int, "Training"),
         SettingOption("--engine", "engine.name", str, "Running"),
         SettingOption("--address", "engine.address", str, "Running"),

@@ -35,14 +35,22 @@ def extended(run: PreparedRun, rounds: int, done: int) -> PreparedRun:
 
 
 def _refuse_settings_that_depend_on_rounds(prepared: PreparedExperiment) -> None:
-    settings = [phase.route.setting_that_depends_on_rounds for phase in prepared.phases]
+    for route in (phase.route for phase in prepared.phases):
+        if route.setting_that_depends_on_rounds:
+            raise _refusal(route.setting_that_depends_on_rounds, route.advice_for_longer_runs)
     if prepared.experiment.train.depends_on_rounds:
-        settings.append("train.schedule")
-    for setting in filter(None, settings):
-        raise SpecError(
-            f"rounds: cannot be changed, because {setting} depends on the number of rounds: the rounds that are done "
-            "would have been different; start a new run"
-        )
+        raise _refusal("train.schedule", "")
+
+
+def _refusal(setting: str, advice: str) -> SpecError:
+    return SpecError(
+        f"rounds: cannot be changed, because {setting} depends on the number of rounds: the rounds that are done would "
+        f"have been different; {_start_anew(advice)}"
+    )
+
+
+def _start_anew(advice: str) -> str:
+    return "start a new run" + (f"; in a run to extend later, {advice}" if advice else "")
 
 
 def _refuse_other_plans(run: PreparedRun, longer: PreparedRun, done: int) -> None:
@@ -54,7 +62,9 @@ def _refuse_other_plans(run: PreparedRun, longer: PreparedRun, done: int) -> Non
         for round in range(phase.first, min(phase.last, done) + 1):
             then, now = (each.planner.plan(round) for each in (run, longer))
             if then.routes != now.routes or then.merges != now.merges:
+                own = "" if is_built_in(type(route)) else f" {type(route).__name__!r}"
                 raise SpecError(
-                    f"rounds: cannot be changed, because the route {type(route).__name__!r} plans round {round} in "
-                    f"another way if the run has {longer.prepared.experiment.rounds} rounds; start a new run"
+                    f"rounds: cannot be changed, because the route{own} of {run.prepared.experiment.method!r} plans "
+                    f"round {round} in another way if the run has {longer.prepared.experiment.rounds} rounds; "
+                    f"{_start_anew(route.advice_for_longer_runs)}"
                 )

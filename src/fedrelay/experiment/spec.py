@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.error_messages import in_plain_words
+from fedrelay.experiment.error_messages import in_plain_words, one_finding_per_value
 from fedrelay.experiment.error_messages import nearest as nearest
 from fedrelay.experiment.error_messages import unknown as unknown
 from fedrelay.experiment.sections import AttackSettings as AttackSettings
@@ -224,7 +224,7 @@ def as_spec_error(model: type[BaseModel], error: ValidationError, prefix: str = 
     """What pydantic found wrong with the values of a section, in plain words."""
     # a list whose entries are all wrong counts as too short, too
     found = [each for each in error.errors() if each["type"] != "too_short" or not each["input"]]
-    return SpecError("\n".join(_explain(model, detail, prefix) for detail in found))
+    return SpecError("\n".join(_explain(model, detail, prefix) for detail in one_finding_per_value(model, found)))
 
 
 def experiment(method: str, /, **settings: Any) -> Experiment:

@@ -105,6 +105,11 @@ class Routing(Section, ABC):
         """Whether plans depend on `context.rounds` in some cases; a run is extended only if its plans stay the same."""
         return False
 
+    @property
+    def advice_for_longer_runs(self) -> str:
+        """What to set so that a run can be extended, for the message that refuses it; empty if nothing helps."""
+        return ""
+
     def planning_warning(self, context: PlanningContext) -> str | None:
         """A warning about settings that do not go well with this federation, or None."""
         return None

@@ -76,6 +76,10 @@ class GrowingGroupCount(GroupRouting):
         """α is often the paper's, whatever the number of rounds."""
         return self.alpha is None and self.pace == "federation"
 
+    @property
+    def advice_for_longer_runs(self) -> str:
+        return "give route.alpha a number"
+
     def planning_warning(self, context: PlanningContext) -> str | None:
         """Say when a method that should stay sequential for most rounds does not."""
         rounds, half = range(1, context.rounds + 1), context.client_count // 2

@@ -29,7 +29,7 @@ from fedrelay.runtime.model_interface import model_interface, scaling_of
 from fedrelay.runtime.predictions import predictions_of
 from fedrelay.runtime.run_folder import RunFolderReader
 from fedrelay.runtime.trained_model import read_trained_model
-from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
+from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs, how_to_continue
 from fedrelay.tasks.base import Task
 
 Format = Literal["safetensors", "state-dict", "torch-export", "onnx"]
@@ -111,7 +111,8 @@ def export_run(
         raise SpecError(f"{out}: is not an empty folder; choose another --out")
     records = RunFolderReader.open(run)
     if records.result is None:
-        raise RunFolderError(f"{run}: the run is not complete; continue it with 'fedrelay resume {run}'")
+        how = how_to_continue(run, records.facts)
+        raise RunFolderError(f"{run}: the run is not complete; continue it with {how}")
     given = {"data": federation, "model": module, "task": task}
     check_unsaved_inputs(run, records.facts, "use fedrelay.export", given, SpecError)
     prepared = prepare_without_groups(records.experiment, federation=federation, module=module, task=task)

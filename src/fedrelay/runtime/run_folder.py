@@ -66,6 +66,7 @@ from fedrelay.runtime.record_lines import (
     why_unverified,
 )
 from fedrelay.runtime.run_state import BestSoFar, RunState, state_from_tensors, state_tensors
+from fedrelay.runtime.unsaved_inputs import how_to_continue
 from fedrelay.runtime.versions import versions
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 
@@ -302,9 +303,8 @@ class RunFolder(RunFolderReader):
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
         if "run.json" in foreign:
-            raise RunFolderError(
-                f"{path}: holds a run; continue it with 'fedrelay resume {path}' or choose another --out"
-            )
+            how = how_to_continue(path, _facts_or_none(path))
+            raise RunFolderError(f"{path}: holds a run; continue it with {how} or choose another --out")
         if foreign:
             raise RunFolderError(f"{path}: is not empty; choose another --out")
         if not nearest.is_dir():
@@ -483,7 +483,7 @@ class RunFolder(RunFolderReader):
         valid["metrics"] = [row for row in valid["metrics"] if row["round"] in due]
         if [row["round"] for row in valid["metrics"]] != list(due):
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
-        if not (self.path / CHECKSUMS).exists():
+        if any(valid.values()) and not (self.path / CHECKSUMS).exists():
             log.warning(
                 "%s: its records cannot be verified, because there is no %s: an earlier version wrote the run, or the "
                 "file was deleted; from now on there is one",
@@ -562,6 +562,14 @@ class RunFolder(RunFolderReader):
     def _write_model(self, name: str, model: Mapping[str, Tensor]) -> None:
         content = tensors_to_bytes({entry: tensor.contiguous() for entry, tensor in model.items()})
         write_atomically(self.path / name, content)
+
+
+def _facts_or_none(path: Path) -> dict[str, Any]:
+    """What `run.json` says; nothing if it is damaged."""
+    try:
+        return _read_json(path / "run.json")
+    except RunFolderError:
+        return {}
 
 
 def _holds(path: Path, model: Mapping[str, Tensor]) -> bool:

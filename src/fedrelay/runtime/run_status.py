@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Literal, Self
 from fedrelay.errors import DivergedError, FedRelayError, NoUpdateAcceptedError, RunFolderError
 from fedrelay.robustness.fault_events import DIVERGED, GIVEN_UP, event_label, is_fault
 from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.unsaved_inputs import continued_in_python
 
 Failure = Literal["diverged", "untrained"]
 StatusName = Literal["waiting", "running", "complete", "stopped", "diverged", "untrained"]
@@ -41,6 +43,8 @@ class RunStatus:
     fault_events: Mapping[str, int]
     seconds: float
     selection_seconds: float
+    continue_with: str
+    """The command, or the call in Python, that continues the run."""
 
     @classmethod
     def of(cls, records: RunFolderReader) -> Self:
@@ -70,7 +74,8 @@ class RunStatus:
         seconds, choosing = (sum(line.get(name, 0.0) for line in timings) for name in ("seconds", "selection_seconds"))
         stopped = stopped if state == "complete" else ""
         events_by_kind = dict(sorted(fault_events.items()))
-        return cls(state, reason, stopped, round, records.saved_round, events_by_kind, seconds, choosing)
+        how = continued_in_python(records.path, records.facts) or f"fedrelay resume {shlex.quote(str(records.path))}"
+        return cls(state, reason, stopped, round, records.saved_round, events_by_kind, seconds, choosing, how)
 
     def facts(self) -> dict[str, Any]:
         """Return what `--json` prints."""

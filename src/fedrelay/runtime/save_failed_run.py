@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fedrelay.errors import DataError, DivergedError, EngineError, NoUpdateAcceptedError, SpecError
 from fedrelay.robustness.fault_events import DIVERGED, server_event
 from fedrelay.runtime.recorder import Recorder
+from fedrelay.runtime.unsaved_inputs import continued_in_python
 from fedrelay.user_code import errors_in_own_part
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def saved_and_explained_failures(run: RoundLoop) -> Iterator[None]:
     except (EngineError, DataError, SpecError) as error:  # a SpecError or a DataError: code of the user's own failed
         # The last checkpoint stays: client state may belong to a round that was not finished.
         how = "continue from the last checkpoint with" if run.state.round else "no round was done; try again with"
-        message = f"{error}; {how}: fedrelay resume {run.folder.path}" if run.folder else str(error)
+        if run.folder is None:
+            raise
+        folder = run.folder.path
+        message = f"{error}; {how}: {continued_in_python(folder, run.folder.facts) or f'fedrelay resume {folder}'}"
         raise type(error)(message) from error.__cause__
 
 

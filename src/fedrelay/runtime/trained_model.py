@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.files import read_regular_file
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.result import Row, on_validation
 from fedrelay.runtime.run_folder import RunFolderReader
 
 
@@ -52,6 +52,9 @@ def read_trained_model(records: RunFolderReader, module: nn.Module, *, best: boo
     if not best:
         return TrainedModel(_weights(records.path / "model.safetensors", module), (rows or [{}])[-1])
     found = records.best
+    if found is None and any(on_validation("loss") in row for row in rows):
+        metric = on_validation(records.task.headline)
+        raise SpecError(f"{records.path}: kept no best model, because {metric} had no value; choose another eval.metric")
     if found is None:
         how = "nodes that keep some (fedrelay node --validation 0.1)"
         how = how if data_at_nodes(records.experiment) else "data.validation, such as --validation 0.1"

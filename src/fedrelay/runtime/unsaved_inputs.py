@@ -11,6 +11,23 @@ from fedrelay.errors import FedRelayError
 _WORDS = {"data": "data", "model": "a model", "task": "a task"}
 
 
+def continued_in_python(run: Path, facts: Mapping[str, Any]) -> str:
+    """The call that continues a run that no command can continue; empty if `fedrelay resume` can.
+
+    Example:
+        >>> continued_in_python(Path("runs/mine"), {"own_data": True, "own_model": True})
+        "fedrelay.resume('runs/mine', data=…, model=…)"
+    """
+    own = "".join(f", {name}=…" for name in _WORDS if facts.get(f"own_{name}"))
+    return f"fedrelay.resume({str(run)!r}{own})" if own else ""
+
+
+def how_to_continue(run: Path, facts: Mapping[str, Any]) -> str:
+    """The command, or the call in Python, that continues a run."""
+    call = continued_in_python(run, facts)
+    return f"{call} in Python" if call else f"'fedrelay resume {run}'"
+
+
 def check_unsaved_inputs(
     run: Path, facts: Mapping[str, Any], what_to_do: str, given: Mapping[str, object], failure: type[FedRelayError]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from fedrelay.errors import SpecError
@@ -15,7 +16,7 @@ from fedrelay.tasks.language_model import LanguageModel
 from fedrelay.tasks.multilabel import MultiLabel
 from fedrelay.tasks.regression import Regression
 from fedrelay.tasks.segmentation import Segmentation
-from fedrelay.user_code import find_value, is_code_reference
+from fedrelay.user_code import find_value, is_code_reference, module_of_reference
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classification, Binary, MultiLabel, Regression, Segmentation, LanguageModel)
@@ -47,10 +48,22 @@ def build_task(settings: Mapping[str, Any], default: str) -> Task:
             raise SpecError(f"task.{next(iter(options))}: has no effect on {name}, which is complete")
         return found
     if not isinstance(found, type) or not issubclass(found, Task):
-        raise SpecError(f"task.name: {name} must be a subclass or an instance of fedrelay.Task")
+        what = "does not exist" if found is None else "is neither a subclass nor an instance of fedrelay.Task"
+        module = module_of_reference(name)
+        raise SpecError(f"task.name: {name} {what}; {module} has {', '.join(_tasks_in(module)) or 'no tasks'}")
     if missing := _missing_parts(found):
         raise SpecError(f"task.name: {name} is not complete; define {', '.join(missing)}, as fedrelay.Task says")
     return validate(found, options, "task.")
+
+
+def _tasks_in(module: str) -> list[str]:
+    """The names of all tasks of a module, without those that it only imports."""
+    return [
+        name
+        for name, value in vars(import_module(module)).items()
+        if isinstance(value, Task)
+        or (isinstance(value, type) and issubclass(value, Task) and value.__module__ == module)
+    ]
 
 
 def _missing_parts(task: type[Task]) -> list[str]:

@@ -167,7 +167,7 @@ def progress_table(
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
     if not history:
         rows = {"rounds": f"none of {count(experiment.rounds)} evaluated yet"}
-        return Group(title, facts_grid(rows | _status(experiment, status)))
+        return Group(title, facts_grid(rows | _status(status)))
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
@@ -181,7 +181,7 @@ def progress_table(
         rows["best model"] = best_line(best)
     if extensions:
         rows["extended"] = ", ".join(f"after round {each['done']} to {each['to']} rounds" for each in extensions)
-    return Group(title, facts_grid(rows | _status(experiment, status)))
+    return Group(title, facts_grid(rows | _status(status)))
 
 
 def best_line(best: Mapping[str, Any]) -> str:
@@ -189,14 +189,14 @@ def best_line(best: Mapping[str, Any]) -> str:
     return f"round {count(best['round'])}, {best['metric']} {best['value']:.4g}"
 
 
-def _status(experiment: Experiment, status: RunStatus) -> dict[str, str]:
+def _status(status: RunStatus) -> dict[str, str]:
     where = f" in round {status.round}" if status.state == "diverged" else ""
     rows = {"state": f"{status.state}{where}" + (f" ({status.reason})" if status.reason else "")}
     if status.stopped:
         rows["stopped"] = status.stopped
     if status.state == "stopped":
         rows["saved"] = f"up to round {count(status.saved_round)}" if status.saved_round else "nothing yet"
-        rows["continue with"] = f"fedrelay resume {shlex.quote(str(experiment.out))}"
+        rows["continue with"] = status.continue_with
     if status.seconds:
         choosing = f", {duration(status.selection_seconds)} of it choosing clients" if status.selection_seconds else ""
         rows["time in rounds"] = f"{duration(status.seconds)}{choosing}"
