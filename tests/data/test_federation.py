@@ -242,7 +242,17 @@ class TestBuildFederation:
     def test_labels_at_every_position(self) -> None:
         assert build_federation(TOKENS, clients=2, partition="iid").sample_counts().tolist() == [3, 3]
         with pytest.raises(SpecError, match="use one of: iid, natural, quantity"):
-            build_federation(TOKENS, clients=2, alpha=0.5)
+            build_federation(TOKENS, clients=2, partition="dirichlet", alpha=0.5)
+
+    @pytest.mark.parametrize("partition", [None, "iid", "shards"])
+    def test_alpha_without_class_labels_is_refused(self, partition: str | None) -> None:
+        numbers = replace(TOKENS, y_train=np.linspace(0, 1, 6, dtype=np.float32), classes=0, task="regression")
+        problem = "^alpha: has no effect without one class label per sample; leave it out, or set partition='quantity'"
+        with pytest.raises(SpecError, match=problem):
+            build_federation(numbers, clients=2, partition=partition, alpha=0.5)
+        assert build_federation(numbers, clients=2, partition="quantity", alpha=0.5).client_count == 2
+        with pytest.raises(SpecError, match=r"'dirichlet' needs class labels, .* numbers; use one of: .*, shards"):
+            build_federation(numbers, clients=2, partition="dirichlet", alpha=0.5)
 
     @pytest.mark.skipif("FEDRELAY_DATA" not in os.environ, reason="FEDRELAY_DATA is not set")
     def test_femnist_by_writer(self) -> None:
@@ -364,3 +374,30 @@ def test_a_tuple_may_hold_the_rows_of_one_array():
     rows = tuple(np.arange(12.0).reshape(6, 2))
     data = federate(rows, np.arange(6) % 2, rows, np.arange(6) % 2, clients=2, partition="iid")
     assert data.sample_shape == (2,)
+
+
+def test_three_labels_are_not_binary() -> None:
+    x, y = rng.normal(size=(9, 3)), np.arange(9) % 3
+    problem = "the largest label is 2, but there are 2 classes of the task binary; for more use task='classification'"
+    with pytest.raises(DataError, match=f"^y: {problem}"):
+        federate(x, y, x, y, clients=2, partition="iid", task="binary")
+    with pytest.raises(DataError, match=r"^classes: the task binary has 2, 0 and 1, got 3"):
+        federate(x, y, x, y, clients=2, partition="iid", task="binary", classes=3)
+    assert federate(x, y * 0, x, y % 2, clients=2, partition="iid", task="binary").class_count == 2
+
+
+def test_masks_of_floating_point_numbers_are_refused_with_a_hint() -> None:
+    x = rng.normal(size=(4, 1, 5, 5))
+    masks = (x[:, 0] > 0).astype(np.float32)
+    hint = "for segmentation convert the masks to whole numbers, such as y.astype"
+    with pytest.raises(DataError, match=hint):
+        federate(x, masks, x, masks, clients=2)
+    with pytest.raises(DataError, match=r"got \[4, 5, 5\]$"):
+        federate(x, masks / 2, x, masks / 2, clients=2)
+
+
+def test_the_first_bad_sample_is_named() -> None:
+    x, y = np.zeros((4, 2)), np.arange(4) % 2
+    x[2, 1], x[3, 0] = np.nan, np.inf
+    with pytest.raises(DataError, match=r"^x: 2 of 8 values are not finite float32 numbers, the first in sample 2$"):
+        federate(x, y, x[:1], y[:1], clients=2)

@@ -421,3 +421,9 @@ def test_unsuitable_inputs_are_refused_in_one_line(client, options, message):
     with pytest.raises(fr.DataError, match=message) as found:
         fr.federate_datasets([client], [({"a": X[0], "b": X[0]}, 0)], classes=2, **options)
     assert "\n" not in str(found.value)
+
+
+def test_three_labels_are_not_binary():
+    rows = TensorDataset(torch.randn(6, 3), torch.arange(6) % 3)
+    with pytest.raises(fr.DataError, match=r"^classes: the task binary has 2, 0 and 1, got 3; set classes=2, or"):
+        fr.federate_datasets({"a": rows}, test=rows, task="binary")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import f1_score, jaccard_score
 
+import fedrelay as fr
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.tasks.segmentation import Segmentation, soft_dice_loss
 
@@ -81,3 +82,11 @@ def test_signals_and_volumes(generator):
         expected = torch.nn.functional.cross_entropy(outputs, targets) + soft_dice_loss(outputs, targets)
         assert float(Segmentation().batch_loss(outputs, targets)) == float(expected)
         assert Segmentation().evaluation_sums(outputs, targets).values["confusion"].sum() == targets.numel()
+
+
+def test_volumes_with_classes_of_voxels_need_a_model_of_ones_own():
+    x = np.zeros((6, 1, 4, 4, 4), np.float32)
+    data = fr.federate(x[:4], np.arange(256).reshape(4, 4, 4, 4) % 2, x[4:], x[4:, 0].astype(int), clients=2)
+    problem = r"^model: there is none in the zoo with a class at each position of a volume .* \[samples, 2, 4, 4, 4\]$"
+    with pytest.raises(fr.SpecError, match=problem):
+        fr.run("fedavg", data=data, rounds=1)

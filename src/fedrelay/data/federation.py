@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
 from fedrelay.data.domain_shift import Range, apply_shift, check_shifts
-from fedrelay.data.partition import ClientIndices, Ints, partition_samples
+from fedrelay.data.partition import WITHOUT_ALPHA, ClientIndices, Ints, partition_samples
 from fedrelay.data.samples import Samples, SampleSource
-from fedrelay.errors import DataError
+from fedrelay.errors import DataError, SpecError
 from fedrelay.models.nested_inputs import InputShapes
 from fedrelay.rng import generator
 
@@ -230,6 +230,12 @@ def build_federation(
         SpecError: A setting is unknown or does not fit the data.
         DataError: The samples cannot be partitioned this way.
     """
+    one_label = dataset.classes > 0 and dataset.y_train.ndim == 1  # other partitions refuse such targets themselves
+    if not one_label and alpha is not None and (partition is None or partition in WITHOUT_ALPHA):
+        raise SpecError(
+            "alpha: has no effect without one class label per sample; leave it out, or set partition='quantity', with "
+            "which alpha says how much numbers of samples differ"
+        )
     client_indices = partition_samples(
         default_partition(dataset, clients, alpha) if partition is None else partition,
         dataset.y_train,
@@ -253,8 +259,7 @@ def default_partition(dataset: Dataset, clients: int | None, alpha: float | None
     enough = owners is not None and (clients is None or clients <= len(np.unique(owners)))
     if enough and alpha is None:
         return "natural"
-    one_label = dataset.classes > 0 and dataset.y_train.ndim == 1
-    return "dirichlet" if one_label or alpha is not None else "iid"
+    return "dirichlet" if dataset.classes > 0 and dataset.y_train.ndim == 1 else "iid"
 
 
 def federate(
@@ -325,10 +330,13 @@ def federate(
         if classes is not None:
             raise DataError("classes: has no effect, because y holds numbers, not class labels")
         classes = 0
-    classes = int(targets.max()) + 1 if classes is None else classes
+    if task == "binary" and classes not in (None, 2):
+        raise DataError(f"classes: the task binary has 2, 0 and 1, got {classes}; for more use task='classification'")
+    classes = (2 if task == "binary" else int(targets.max()) + 1) if classes is None else classes
     for what, largest in (("y", targets.max()), ("y_test", test_targets.max())) if classes else ():
         if not 0 <= largest < classes:
-            raise DataError(f"{what}: the largest label is {largest}, but there are {classes} classes")
+            of_task = " of the task binary; for more use task='classification'" if task == "binary" else ""
+            raise DataError(f"{what}: the largest label is {largest}, but there are {classes} classes{of_task}")
     dataset = Dataset(
         name="own data",
         kind=kind,
@@ -390,8 +398,12 @@ def _own_inputs(values: Values, what: str) -> NDArray[Any]:
     if x.dtype.kind == "f":
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False)
-        if bad := np.count_nonzero(~np.isfinite(x)):
-            raise DataError(f"{what}: {bad} of {x.size} values are not finite float32 numbers")
+        wrong = ~np.isfinite(x)
+        if bad := np.count_nonzero(wrong):
+            row = int(wrong.reshape(len(x), -1).any(1).argmax())
+            raise DataError(
+                f"{what}: {bad} of {x.size} values are not finite float32 numbers, the first in sample {row}"
+            )
     return x
 
 
@@ -436,7 +448,9 @@ def own_targets(values: Values, x: NDArray[Any], kind: Kind, what: str, task: st
 
 def _own_numbers(y: NDArray[Any], what: str, *, zero_or_one: bool) -> NDArray[np.float32]:
     if y.ndim > 2:
-        raise DataError(f"{what}: numbers must have shape [n] or [n, numbers], got {list(y.shape)}")
+        whole = np.isfinite(y).all() and bool((y == np.floor(y)).all())
+        hint = "; for segmentation convert the masks to whole numbers, such as y.astype(int)" if whole else ""
+        raise DataError(f"{what}: numbers must have shape [n] or [n, numbers], got {list(y.shape)}{hint}")
     numbers = y.astype(np.float32)
     if bad := np.count_nonzero(~np.isfinite(numbers)):
         raise DataError(f"{what}: {bad} of {y.size} values are not finite numbers")

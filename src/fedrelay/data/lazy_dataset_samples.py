@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -81,6 +82,10 @@ class LazyDatasetSamples:
         pieces = list(self.pieces(range(self.size), READ_AT_ONCE, 0))
         return Samples(concatenate([piece.x for piece in pieces]), torch.cat([piece.y for piece in pieces]))
 
+    def place(self, row: int) -> str:
+        """The owner and the number of a sample in the owner's own dataset; empty where it is not known."""
+        return _place(self.dataset, row)
+
     def _batch(self, samples: list[Any]) -> Samples:
         """A batch in memory, checked."""
         try:
@@ -133,6 +138,17 @@ def offered_targets(dataset: Dataset[Any]) -> Any | None:
     if isinstance(dataset, TensorDataset):
         return dataset.tensors[-1]
     return getattr(dataset, "targets", None)
+
+
+def _place(dataset: Dataset[Any], row: int) -> str:
+    if isinstance(dataset, DatasetWithErrorContext):
+        return f"{dataset.owner}, sample {row}"
+    if isinstance(dataset, Subset):
+        return _place(dataset.dataset, dataset.indices[row])
+    if isinstance(dataset, ConcatDataset):
+        part = bisect_right(dataset.cumulative_sizes, row)
+        return _place(dataset.datasets[part], row - (dataset.cumulative_sizes[part - 1] if part else 0))
+    return ""
 
 
 @contextmanager

@@ -28,6 +28,9 @@ PARTITIONS = ("iid", "dirichlet", "dirichlet-class", "shards", "natural", "quant
 LABEL_FREE = ("iid", "natural", "quantity")
 """The partitions that do not use labels, so they also work with one label per position."""
 
+WITHOUT_ALPHA = ("iid", "natural", "shards")
+"""The partitions that do not use alpha."""
+
 DEFAULT_CLIENTS = 100
 
 _ALWAYS_POSSIBLE = tuple(name for name in PARTITIONS if name != "natural")
@@ -222,6 +225,11 @@ def _check_clients(available: int, clients: int, what: str = "samples") -> None:
 
 
 def _check_labels(labels: Ints, clients: int, rule: str) -> None:
+    if labels.ndim == 1 and labels.dtype.kind == "f" and rule.startswith("dirichlet"):
+        raise SpecError(
+            f"partition {rule!r} needs class labels, but these targets are numbers; use one of: "
+            f"{', '.join((*LABEL_FREE, 'shards'))}"
+        )
     if labels.ndim != 1:
         raise SpecError(
             f"partition {rule!r} needs one label per sample, but these samples have one label per position; "

@@ -145,6 +145,8 @@ def federate_datasets(
         classes = 0
     elif classes is None:
         classes = _classes([part for part in parts if part.size])
+    if task == "binary" and classes != 2:
+        raise DataError(f"classes: the task binary has 2, 0 and 1, got {classes}; set classes=2, or another task")
     of_kind = torch.int64 if sample_kind == "tokens" else torch.float32
     input_type = of_kind if isinstance(x, Tensor) else None
     federation = TorchDatasetFederation(

@@ -235,8 +235,14 @@ def with_default_model(experiment: Experiment, federation: Federation) -> Experi
         return experiment
     kind, shape = _one_input(federation)
     at_every_position = federation.class_count > 0 and bool(federation.target_shape)
-    name = {"tokens": "word-lstm", "image": "unet"}.get(kind) if at_every_position else None
-    name = name or default_model(kind, shape)
+    of_positions = {"tokens": "word-lstm", "image": "unet"}
+    if at_every_position and kind not in of_positions:
+        raise SpecError(
+            f"model: there is none in the zoo with a class at each position of a {kind} (unet takes images); give one "
+            f"of your own, model=MyNet or --model MODULE:FUNCTION, that returns [samples, {federation.class_count}, "
+            f"{', '.join(map(str, federation.target_shape))}]"
+        )
+    name = of_positions[kind] if at_every_position else default_model(kind, shape)
     return experiment.model_copy(update={"model": experiment.model.model_copy(update={"name": name})})
 
 

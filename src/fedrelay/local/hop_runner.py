@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedrelay.data.non_finite_samples import refuse_non_finite
 from fedrelay.errors import DivergedError, EngineError, FedRelayError, SpecError
 from fedrelay.local.batched_trainer import trainer_for
 from fedrelay.local.evaluation import headline_score
@@ -108,7 +109,13 @@ class HopRunner:
             report = self._tamper(instructions.tamper, model, snapshot.received, context.max_update_norm, report)
         others = {"client state": context.new_client_state, "payload": context.payload}
         received = snapshot.received if snapshot is not None else None
-        report = apply_guard(self.job, self.flat_module, instructions.hop, model, received, others, report, typical)
+        hop = instructions.hop
+        try:
+            report = apply_guard(self.job, self.flat_module, hop, model, received, others, report, typical)
+        except DivergedError:
+            if instructions.tamper is None:  # then a bad sample may be the cause, which no learning rate mends
+                refuse_non_finite(self.job.federation.train_samples(hop.client), f"client {hop.client}")
+            raise
         if report.refused and snapshot is not None:
             snapshot.restore(context, model)
         samples = map(self.job.federation.train_samples, instructions.visited)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
+from fedrelay.data.non_finite_samples import refuse_non_finite
 from fedrelay.engines.base import Engine
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.classification import accuracy_on_classes
@@ -32,11 +34,11 @@ class RoundEvaluator:
     def evaluate(self, engine: Engine, context: RoundContext, train_loss: float | None) -> RoundContext:
         """Evaluate the model of a round and record the row, which the returned context has."""
         weights = context.model.weights
-        found = self._scores(engine.evaluate(weights))
+        found = self._scores(engine.evaluate(weights), "test")
         undefined = self._undefined(found, "test")
         metrics: Row = {**_finite(found), "train_loss": train_loss}
         if self.prepared.has_validation:
-            found = self._scores(engine.evaluate(weights, "validation"))
+            found = self._scores(engine.evaluate(weights, "validation"), "validation")
             undefined += self._undefined(found, "validation")
             metrics |= {on_validation(name): value for name, value in _finite(found).items()}
         self.recorder.add_events(events_of_engine(context.round, engine.take_events()))
@@ -48,14 +50,16 @@ class RoundEvaluator:
         self.recorder.add_evaluation(row)
         return replace(context, row=dict(row))
 
-    def _scores(self, sums: EvaluationSums) -> Scores:
+    def _scores(self, sums: EvaluationSums, samples: EvaluationSet) -> Scores:
+        if not math.isfinite(sums.loss) and self.prepared.experiment.engine.name != "flower":  # nodes check their own
+            refuse_non_finite(evaluation_samples(self.prepared.federation, samples), f"{samples} set")
         scores = {**self.prepared.task.metrics_from_sums(sums.values), "loss": sums.mean_loss}
         if classes := self.prepared.experiment.eval.classes:
             counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
             scores["accuracy_classes"] = accuracy_on_classes(classes, *counts)
         return scores
 
-    def _undefined(self, scores: Scores, samples: str) -> list[str]:
+    def _undefined(self, scores: Scores, samples: EvaluationSet) -> list[str]:
         """Which metrics some samples leave undefined, and why; nothing for a model whose loss is not finite."""
         if not math.isfinite(scores["loss"] or 0.0):
             return []
