@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from fedrelay.cli import main
 from fedrelay.cli.app import app
-from fedrelay.engines.flower.server.claims import Roster
+from fedrelay.engines.flower.roster import Roster
 from fedrelay.experiment.method_catalogue import METHODS
 
 ROOT = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""Commands for a real federation: `fedrelay certificates`, `key`, `superlink`, `node` and `nodes`."""
+"""Commands for a real federation: `fedrelay certificates`, `key`, `roster`, `superlink`, `node` and `nodes`."""
 
 from __future__ import annotations
 
@@ -72,6 +72,33 @@ def key(
     output = CommandOutput(quiet=quiet)
     output.print(f"{file} is private: keep it here. Send {public} to the operator of the server,")
     output.print("who puts it into the folder 'nodes' as NAME.pub. NAME is then the name of this node.")
+
+
+@app.command(epilog=examples("fedrelay roster server roster.yaml"))
+def roster(
+    folder: ServerFolder,
+    file: Annotated[Path, Argument(metavar="FILE", help="roster to create; an existing file is never replaced")],
+    quiet: Quiet = False,
+) -> None:
+    """Write the roster of a federation: the names and keys of all nodes, and the agreed numbers."""
+    check_installed()
+    from fedrelay.engines.flower.credentials import NODES, public_keys
+    from fedrelay.engines.flower.roster import keys_digest, read_roster_file, roster_with_keys
+
+    keys = public_keys(folder)
+    if not keys:
+        raise SpecError(f"{folder / NODES}: has no keys; put the nodes' public keys there, as NAME.pub")
+    text = roster_with_keys(read_roster_file(folder, tuple(keys)), keys)
+    try:
+        with file.open("x") as new:
+            new.write(text)
+    except OSError as error:
+        raise SpecError(f"{file}: cannot be created ({error.strerror})") from None
+    output = CommandOutput(quiet=quiet)
+    output.print(f"Created {file} with the keys of {', '.join(keys)}. SHA-256 of names and keys:")
+    output.print(keys_digest(keys))
+    output.print("Give the file to every owner. Owners compare this number with each other, not with you alone,")
+    output.print(f"and start their nodes with --roster {file.name}.")
 
 
 @app.command(epilog=examples("fedrelay superlink server --host 0.0.0.0 --port 9092"))
@@ -190,6 +217,7 @@ def node(
     from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
+    from fedrelay.engines.flower.sealing import NodeIdentity
     from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
     from fedrelay.experiment.method_catalogue import load_plugins
     from fedrelay.local.model_checks import check_device
@@ -246,6 +274,7 @@ def node(
         keep_days=keep_states,
         largest_model=largest,
         plugins=tuple(plugin or ()),
+        identity=NodeIdentity.load(secret, place),
     )
     shared = "shared" if share_histogram else "not shared"
     facts = service.facts()

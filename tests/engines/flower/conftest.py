@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,9 @@ from fedrelay.data.lazy_dataset_samples import LazyDatasetSamples
 from fedrelay.data.node_samples import owner_federation
 from fedrelay.data.node_torch_datasets import owner_datasets
 from fedrelay.engines.flower.engine import FlowerEngine
-from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.messages import FAILED, Message
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation
-from fedrelay.errors import FedRelayError
 
 
 @pytest.fixture
@@ -81,11 +81,10 @@ class FakeConnection:
                 yield number, reply
 
     def _reply(self, node: str, request: Message) -> Message | str | None:
-        try:
-            copy = Message(json.loads(json.dumps(dict(request.header))), request.arrays)
-            reply: Message | str = self.services[node].answer(copy)
-        except FedRelayError as error:
-            reply = f"failed: {error}"
+        copy = Message(json.loads(json.dumps(dict(request.header))), request.arrays)
+        reply: Message | str = self.services[node].respond(copy)
+        if reply.header["kind"] == FAILED and self.services[node].identity is None:
+            reply = f"failed: {reply.header['reason']}"
         return self.reply_faults[node](request, reply) if node in self.reply_faults else reply
 
     def reconnect(self) -> None:
@@ -99,9 +98,12 @@ class FakeConnection:
 class InProcessNodes:
     """Nodes that hold what the clients of a federation hold."""
 
-    def __init__(self, federation: Federation, folder: Path, *, test: bool = True, **options: Any) -> None:
+    def __init__(
+        self, federation: Federation, folder: Path, *, test: bool = True, signed: bool = False, **options: Any
+    ) -> None:
         self.federation, self.folder, self.options = federation, folder, options
         self.names = tuple(f"n{client:02d}" for client in range(federation.client_count))
+        self.keys = {name: _node_key(name) for name in self.names} if signed else {}
         self.data = [self._samples(client) for client in range(federation.client_count)]
         self.connection = FakeConnection({})
         self.restart()
@@ -118,7 +120,31 @@ class InProcessNodes:
         """All nodes die and come back with what they have on disk."""
         for name, data in zip(self.names, self.data, strict=True):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-            self.connection.services[name] = NodeService(data, self.folder / name, **self.options)
+            self.connection.services[name] = NodeService(
+                data, self.folder / name, identity=self._identity(name), **self.options
+            )
+
+    def _identity(self, name: str):
+        if name not in self.keys:
+            return None
+        from fedrelay.engines.flower.sealing import NodeIdentity
+
+        return NodeIdentity.load(self.keys[name], self.folder / name)
+
+    @property
+    def check_signature(self):
+        if not self.keys:
+            return None
+        from fedrelay.engines.flower.reply_signatures import ReplyVerifier
+
+        return ReplyVerifier({name: key.public_key() for name, key in self.keys.items()}).check
+
+
+@cache
+def _node_key(name: str):
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP384R1())
 
 
 def share_test_samples(found: InProcessNodes) -> None:
@@ -151,7 +177,13 @@ def use_nodes(monkeypatch) -> Callable[[InProcessNodes], None]:
             connect,
             "start_flower",
             lambda job, experiment, client_states: FlowerEngine(
-                job, nodes.connection, experiment.recovery, client_states, wait=0.2, poll=0.001
+                job,
+                nodes.connection,
+                experiment.recovery,
+                client_states,
+                wait=0.2,
+                poll=0.001,
+                check_signature=nodes.check_signature,
             ),
         )
 

@@ -39,7 +39,12 @@ log = logging.getLogger(__name__)
 def start_flower(job: TrainingJob, experiment: Experiment, client_states: ClientStateStore | None) -> Engine:
     """The engine, connected to the SuperLink."""
     settings = experiment.engine
-    return FlowerEngine(job, open_connection(settings), experiment.recovery, client_states, wait=settings.wait)
+    connection = open_connection(settings)
+    from fedrelay.engines.flower.credentials import public_keys
+    from fedrelay.engines.flower.reply_signatures import ReplyVerifier
+
+    check = ReplyVerifier(public_keys(server_folder(settings))).check
+    return FlowerEngine(job, connection, experiment.recovery, client_states, wait=settings.wait, check_signature=check)
 
 
 def open_connection(settings: EngineSettings) -> Connection:
@@ -58,12 +63,13 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
     settings = experiment.engine
     check_installed()
     from fedrelay.engines.flower.credentials import public_keys
+    from fedrelay.engines.flower.reply_signatures import ReplyVerifier
 
     _check_data(experiment.data)
     folder = server_folder(settings)
-    names = tuple(public_keys(folder))
+    keys = public_keys(folder)
     with closing(open_connection(settings)) as connection:
-        registered = register_nodes(connection, names, folder, settings.wait, plugins)
+        registered = register_nodes(connection, tuple(keys), folder, settings.wait, plugins, ReplyVerifier(keys).check)
     return remote_federation(experiment.data, registered.facts, settings.test, registered.remarks)
 
 
@@ -114,12 +120,13 @@ def _encoded_test(source: str, target: str, shared: SharedEncoding) -> Samples:
 def show_nodes(settings: EngineSettings) -> list[ListedNode]:
     """All nodes whose keys are in the server's folder, and their state."""
     from fedrelay.engines.flower.credentials import CA, authority, public_keys, server_secret
+    from fedrelay.engines.flower.reply_signatures import ReplyVerifier
     from fedrelay.engines.flower.wire.superlink_calls import last_seen
 
     folder = server_folder(settings)
     keys, connection = public_keys(folder), open_connection(settings)
     seen = last_seen(settings.superlink, authority(folder / CA), server_secret(folder), keys)
-    return list_nodes(connection, tuple(keys), folder, max(1.0, settings.wait), seen)
+    return list_nodes(connection, tuple(keys), folder, max(1.0, settings.wait), seen, ReplyVerifier(keys).check)
 
 
 def server_folder(settings: EngineSettings) -> Path:

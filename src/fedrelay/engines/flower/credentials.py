@@ -137,7 +137,7 @@ def make_node_key(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    public.write_bytes(f"{public_text(key.public_key())}\n".encode())
     return public
 
 
@@ -165,20 +165,30 @@ def public_keys(folder: Path) -> dict[str, PublicKey]:
     for path in sorted((folder / NODES).glob("*.pub")):
         if not _NODE.fullmatch(path.stem):
             raise SpecError(f"{path}: the name of a node may have letters, digits, dots, hyphens and underscores")
-        content = read(path, "the public key")
-        if b"PRIVATE KEY" in content:
-            raise SpecError(
-                f"{path}: is a private key, which must stay with its owner; ask for the .pub file of a new one"
-            )
-        with _parsing(path, "a public key"):
-            key = serialization.load_ssh_public_key(content)
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise SpecError(f"{path}: an elliptic curve key is needed, as `fedrelay key` makes it")
+        key = parse_public_key(read(path, "the public key"), str(path))
         for name, other in found.items():
             if key == other:
                 raise SpecError(f"{path}: has the same key as {name}.pub; every node needs its own")
         found[path.stem] = key
     return found
+
+
+def parse_public_key(content: bytes, place: str) -> PublicKey:
+    """A public key from the text of its `.pub` file; `place` names it in errors."""
+    if b"PRIVATE KEY" in content:
+        raise SpecError(
+            f"{place}: is a private key, which must stay with its owner; ask for the .pub file of a new one"
+        )
+    with _parsing(place, "a public key"):
+        key = serialization.load_ssh_public_key(content)
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise SpecError(f"{place}: an elliptic curve key is needed, as `fedrelay key` makes it")
+    return key
+
+
+def public_text(key: PublicKey) -> str:
+    """A public key as the text of its `.pub` file."""
+    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 def authority(path: Path) -> bytes:
@@ -221,7 +231,7 @@ def read(path: Path, what: str) -> bytes:
 
 
 @contextmanager
-def _parsing(path: Path, what: str) -> Iterator[None]:
+def _parsing(path: Path | str, what: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:

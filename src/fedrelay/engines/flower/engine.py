@@ -23,7 +23,7 @@ from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_fro
 from fedrelay.engines.flower.server.async_round_runner import AsyncRoundRunner
 from fedrelay.engines.flower.server.client_state_versions import ClientStateVersions
 from fedrelay.engines.flower.server.connection_interface import Connection
-from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher
+from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher, SignatureCheck
 from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParameterDelivery
 from fedrelay.engines.flower.server.hop_request_builder import HopRequestBuilder
 from fedrelay.engines.flower.server.remote_federation import remote_part
@@ -64,13 +64,14 @@ class FlowerEngine:
         *,
         wait: float = 60.0,
         poll: float = POLL,
+        check_signature: SignatureCheck | None = None,
     ) -> None:
         federation = remote_part(job.federation)
         assert federation is not None
         self.job, self.connection, self.recovery, self.wait = job, connection, recovery, wait
         self.federation = federation
         setup = FrozenParameterDelivery(frozen_bytes(job.module) if job.layout.frozen else None)
-        self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait, setup)
+        self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait, setup, check_signature)
         self.versions = ClientStateVersions(
             client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState))
         )

@@ -33,6 +33,9 @@ MODELS = "models"
 FROZEN = "frozen"
 """The field with the SHA-256 of the model's frozen parameters, and the array that holds them."""
 
+FAILED = "failed"
+"""The kind of a reply that says why there is no other."""
+
 MOST_SUMS = 2**31
 """Numbers that an evaluation may have."""
 
@@ -42,6 +45,10 @@ Header = Mapping[str, Any]
 
 class BadMessage(FedRelayError):
     """A message has missing, unknown or impossible content."""
+
+
+class WrongSignature(FedRelayError):
+    """A reply is not the node's own, or belongs to another request. The text starts with what it is."""
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,8 @@ import pytest
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node_facts import parse_facts
-from fedrelay.engines.flower.server.claims import (
-    ROSTER,
-    AgreedNumbers,
-    Roster,
-    read_roster_file,
-    refused_claims,
-    unusual_claims,
-)
+from fedrelay.engines.flower.roster import ROSTER, AgreedNumbers, Roster, read_roster_file
+from fedrelay.engines.flower.server.claims import refused_claims, unusual_claims
 from fedrelay.engines.flower.server.node_registration import list_nodes, register_nodes
 from fedrelay.errors import EngineError, SpecError
 

@@ -8,15 +8,11 @@ costs nothing.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
-
-from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.message_bytes import message_digest, message_from_bytes, message_to_bytes
+from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.node.client_state_files import ClientStateFiles
 from fedrelay.files import write_atomically
 
@@ -39,19 +35,17 @@ class NoisyReplyCache:
         """The reply to an identical request; None if there was none, or if it is no longer kept or readable."""
         path = self._path(run, request)
         try:
-            with safe_open(path, "np") as file:
-                header = json.loads(file.metadata()["header"])
-                return Message(header, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            return message_from_bytes(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        except (OSError, BadMessage):
             log.warning("%s: is damaged; the request is answered and charged anew", path)
             return None
 
     def put(self, run: str, request: Message, reply: Message) -> None:
         """Keep a reply; the oldest ones make room."""
         path = self._path(run, request)
-        write_atomically(path, save(dict(reply.arrays), {"header": json.dumps(dict(reply.header))}))
+        write_atomically(path, message_to_bytes(reply))
         kept = sorted(path.parent.glob("answer-*.safetensors"), key=lambda each: each.stat().st_mtime_ns)
         for old in kept[:-REMEMBERED]:
             old.unlink(missing_ok=True)
@@ -62,10 +56,4 @@ class NoisyReplyCache:
 
 def digest(request: Message) -> str:
     """A digest of everything in a request that its reply depends on: run, hop, model, method with all options, …"""
-    header = {name: value for name, value in request.header.items() if name not in _BOOKKEEPING}
-    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name in sorted(request.arrays):
-        array = request.arrays[name]
-        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+    return message_digest(request, without=_BOOKKEEPING)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import httpx
 
-from fedrelay.engines.flower.messages import one_line
+from fedrelay.engines.flower.messages import FAILED, one_line, text_field
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.engines.flower.wire.node_side_connection import NodeNotRecognized, NodeSideConnection, RegistrationRefused
 from fedrelay.engines.flower.wire.superlink_calls import reason_of
-from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +129,9 @@ def _answer_requests(
             continue
         pause = SHORTEST
         message, request = found
-        try:
-            reply = request if isinstance(request, str) else service.answer(request)
-        except FedRelayError as error:
-            reply = one_line(str(error))
-        if isinstance(reply, str):
+        reply = request if isinstance(request, str) else service.respond(request)
+        if isinstance(reply, str):  # what cannot be read has no digest that could be signed
             say(f"a request was not answered: {reply}")
+        elif reply.header.get("kind") == FAILED:
+            say(f"a request was not answered: {text_field(reply.header, 'reason')}")
         client.reply(message, reply)

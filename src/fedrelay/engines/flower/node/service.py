@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_bytes
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.data.validation_samples import validation_part, with_validation
 from fedrelay.engines.flower.job_description import encoding_from_plain, job_from_description
 from fedrelay.engines.flower.messages import (
+    FAILED,
     FROZEN,
     BadMessage,
     Header,
@@ -63,6 +64,9 @@ from fedrelay.models.nested_inputs import Inputs, named_tensors, single_shape, w
 from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.execution_overlay import TamperedHop, Tampering
 from fedrelay.routes.plan import Hop
+
+if TYPE_CHECKING:  # cryptography is installed with Flower only
+    from fedrelay.engines.flower.sealing import NodeIdentity
 
 LARGEST_MODEL = 2 * 10**9
 """Bytes of the largest model that is built."""
@@ -105,6 +109,9 @@ class NodeService:
     plugins: tuple[str, ...] = ()
     """Names of the plug-in modules that the owner allows."""
 
+    identity: NodeIdentity | None = None
+    """The keys of the node; None: replies are not signed."""
+
     def __post_init__(self) -> None:
         self.state_files = ClientStateFiles(self.folder / "states", self.keep_days)
         self.replies = NoisyReplyCache(self.state_files)
@@ -113,6 +120,18 @@ class NodeService:
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
         self.federation = with_validation(self.data, self.validation, seed=1)
         self.encoded: tuple[str, Federation] | None = None
+
+    def respond(self, request: Message) -> Message:
+        """The reply to a request, or why there is none, signed by the node."""
+        try:
+            reply = self.answer(request)
+        except FedRelayError as error:
+            reply = Message({"kind": FAILED, "reason": one_line(str(error))})
+        if self.identity is None:
+            return reply
+        from fedrelay.engines.flower.reply_signatures import signed_reply
+
+        return signed_reply(self.identity.key, request, reply)
 
     def answer(self, request: Message) -> Message:
         """Answer a request. Raises nothing but `BadMessage` and `EngineError`, whose text has one line."""

@@ -9,23 +9,14 @@ remarked. The median holds as long as fewer than half of the nodes lie; of two n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from statistics import median_low
-from typing import Annotated
-
-from pydantic import Field
 
 from fedrelay.engines.flower.node_facts import NodeFacts
-from fedrelay.errors import SpecError
-from fedrelay.experiment.spec import Section, validate
-from fedrelay.experiment.yaml_files import read_file
-
-ROSTER = "roster.yaml"
-"""The file with what was agreed on, in the server's folder."""
+from fedrelay.engines.flower.roster import ROSTER, AgreedNumbers, Roster
 
 UNUSUAL_FACTOR = 2
 """A number that is more than this many times that of the others, or of the node's last claim, is remarked."""
@@ -41,34 +32,6 @@ LARGEST_SIZE_FACTOR = 100
 
 FEWEST_FOR_MEDIAN = 3
 """Of two nodes, nobody can say which one lies."""
-
-AgreedNumber = Annotated[int, Field(ge=0)]
-
-
-class AgreedNumbers(Section):
-    """The largest numbers that the owner of a node has agreed to."""
-
-    samples: AgreedNumber | None = None
-    test_samples: AgreedNumber | None = None
-    validation_samples: AgreedNumber | None = None
-
-    @property
-    def table_rows(self) -> int | None:
-        """Rows that the sums of a table may be over: those to train on and to validate."""
-        return None if self.samples is None else self.samples + (self.validation_samples or 0)
-
-
-class Roster(Section):
-    """What was agreed on before the federation started. The keys of nodes are in the folder `nodes`."""
-
-    classes: AgreedNumber | None = None
-    """Classes that any node may have."""
-
-    categories: AgreedNumber | None = None
-    """Categories that all columns of a node's table may have together."""
-
-    nodes: dict[str, AgreedNumbers] = Field(default_factory=dict)
-
 
 NO_AGREEMENT = AgreedNumbers()
 
@@ -111,22 +74,6 @@ class Remark:
 
     def __str__(self) -> str:
         return f"node {self.node!r} {self.text}"
-
-
-def read_roster_file(folder: Path, names: Sequence[str]) -> Roster:
-    """The roster in the server's folder; an empty one where there is no file.
-
-    Raises:
-        SpecError: It cannot be read, or names a node without a key.
-    """
-    path = folder / ROSTER
-    if not path.exists():
-        return Roster()
-    roster = validate(Roster, read_file(path, "a roster"), f"{path}: ")
-    for name in roster.nodes:
-        if name not in names:
-            raise SpecError(f"{path}: nodes.{name}: there is no key of this node ({', '.join(names) or 'no nodes'})")
-    return roster
 
 
 def refused_claims(facts: Mapping[str, NodeFacts], roster: Roster) -> Iterator[Remark]:

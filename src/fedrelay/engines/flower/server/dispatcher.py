@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedrelay.engines.flower.messages import BadMessage, Message
+from fedrelay.engines.flower.message_bytes import message_digest
+from fedrelay.engines.flower.messages import FAILED, BadMessage, Message, WrongSignature, text_field
 from fedrelay.engines.flower.server.connection_interface import Connection, SuperLinkUnreachable, no_reply
 from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParameterDelivery
 from fedrelay.routes.arrival import Attempt
@@ -22,6 +23,9 @@ from fedrelay.routes.arrival import Attempt
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+SignatureCheck = Callable[[str, str, Message], None]
+"""Takes the name of a node, the digest of a request and the reply. Raises `WrongSignature`."""
 
 POLL = 0.1
 """Seconds between two polls for replies."""
@@ -60,6 +64,9 @@ class Request:
     """How often it may still be sent. 0: cancelled, but the node is busy until it has replied."""
 
     sent_at: float = 0.0
+    digest: str = ""
+    """The digest of what was sent, where replies are signed."""
+
     arriving: bool = False
     """Whether the reply has begun to arrive."""
 
@@ -89,6 +96,9 @@ class Dispatcher:
 
     setup: FrozenParameterDelivery = field(default_factory=FrozenParameterDelivery)
     """What a node receives before its first request."""
+
+    check_signature: SignatureCheck | None = None
+    """None: nodes do not sign."""
 
     interruptions: list[str] = field(default_factory=list)
     """One line for every time the connection failed and came back."""
@@ -189,6 +199,7 @@ class Dispatcher:
             if request.client in busy or (node not in self.connection.online() and self._may_return(request)):
                 continue
             message = self.setup.request(request.client) or request.build()
+            request.digest = message_digest(message) if self.check_signature is not None else ""
             number = self.connection.send(node, message, self._timeout(request))
             request.sent_at = time.monotonic()
             self.waiting.remove(request)
@@ -209,6 +220,15 @@ class Dispatcher:
             request = self.in_flight.pop(number)
             if isinstance(reply, str):
                 yield request, _fail(request, "failed", reply)
+                continue
+            try:
+                if self.check_signature is not None:
+                    self.check_signature(self.nodes[request.client], request.digest, reply)
+            except WrongSignature as error:
+                yield request, _fail(request, "answered", str(error))
+                continue
+            if reply.header.get("kind") == FAILED:
+                yield request, _fail(request, "failed", f"failed: {text_field(reply.header, 'reason')}")
                 continue
             try:
                 if self.setup.take_reply(request.client, reply):

@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from fedrelay.engines.flower.messages import Message, one_line
 from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
-from fedrelay.engines.flower.server.claims import Remark, read_roster_file, refused_claims, unusual_claims
+from fedrelay.engines.flower.roster import read_roster_file
+from fedrelay.engines.flower.server.claims import Remark, refused_claims, unusual_claims
 from fedrelay.engines.flower.server.connection_interface import Connection
-from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher
+from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, SignatureCheck
 from fedrelay.errors import EngineError
 from fedrelay.files import write_atomically
 from fedrelay.local.terms.base import Term
@@ -58,7 +59,11 @@ class Registration(NamedTuple):
 
 
 def ask_for_facts(
-    connection: Connection, names: Sequence[str], wanted: Collection[str], timeout: float
+    connection: Connection,
+    names: Sequence[str],
+    wanted: Collection[str],
+    timeout: float,
+    check_signature: SignatureCheck | None = None,
 ) -> tuple[dict[str, NodeFacts], dict[str, str]]:
     """Ask nodes to describe themselves: the facts of those that did, and a reason for each of the others."""
 
@@ -70,14 +75,20 @@ def ask_for_facts(
             return one_line(f"its facts are invalid: {first['loc']} {first['msg']}")
 
     clients = [client for client, name in enumerate(names) if name in wanted]
-    asked = Dispatcher(connection, names, timeout).ask(clients, lambda _: Message({"kind": "describe"}), parse)
+    dispatcher = Dispatcher(connection, names, timeout, check_signature=check_signature)
+    asked = dispatcher.ask(clients, lambda _: Message({"kind": "describe"}), parse)
     replies = {names[client]: reply for client, reply in asked}
     found = {name: reply for name, reply in replies.items() if not isinstance(reply, str)}
     return found, {name: reply for name, reply in replies.items() if isinstance(reply, str)}
 
 
 def register_nodes(
-    connection: Connection, names: Sequence[str], folder: Path, wait: float, plugins: Collection[str] = ()
+    connection: Connection,
+    names: Sequence[str],
+    folder: Path,
+    wait: float,
+    plugins: Collection[str] = (),
+    check_signature: SignatureCheck | None = None,
 ) -> Registration:
     """Register all nodes. Facts of an offline node are those it sent last.
 
@@ -87,6 +98,7 @@ def register_nodes(
         folder: The server's folder, in which facts are remembered.
         wait: Seconds to wait for nodes that are offline.
         plugins: Plug-in modules that the experiment needs at every node.
+        check_signature: Checks that replies are the nodes' own.
 
     Raises:
         EngineError: A node does not fit the server, claims what is not agreed, or is offline and was never seen.
@@ -97,7 +109,7 @@ def register_nodes(
     known, began = remembered_facts(folder, names), time.monotonic()
     while True:
         missing = [name for name in names if name not in found]
-        new, reasons = ask_for_facts(connection, names, missing, min(10.0, max(1.0, wait)))
+        new, reasons = ask_for_facts(connection, names, missing, min(10.0, max(1.0, wait)), check_signature)
         found |= new
         if len(found) == len(names) or time.monotonic() - began >= wait:
             break
@@ -162,11 +174,16 @@ def privacy_warnings(facts: Mapping[str, NodeFacts], terms: Sequence[Term]) -> I
 
 
 def list_nodes(
-    connection: Connection, names: Sequence[str], folder: Path, timeout: float, seen: Mapping[str, float]
+    connection: Connection,
+    names: Sequence[str],
+    folder: Path,
+    timeout: float,
+    seen: Mapping[str, float],
+    check_signature: SignatureCheck | None = None,
 ) -> list[ListedNode]:
     """All nodes as they are now; `seen` is when each node sent its last heartbeat."""
     with closing(connection):
-        found, reasons = ask_for_facts(connection, names, names, timeout)
+        found, reasons = ask_for_facts(connection, names, names, timeout, check_signature)
     known, roster = remembered_facts(folder, names), read_roster_file(folder, names)
     facts = {**known, **found}
     refused = {each.node: f"it {each.text}" for each in refused_claims(facts, roster)}
