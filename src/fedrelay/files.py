@@ -9,8 +9,13 @@ from pathlib import Path
 from fedrelay.errors import RunFolderError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     """Write to a temporary file, flush it to disk, then rename it, so that no reader sees half a file.
+
+    Args:
+        path: The file.
+        content: What it is to hold.
+        mode: Who may read and write it, before the umask.
 
     Raises:
         RunFolderError: The file cannot be written.
@@ -18,7 +23,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)  # it may be a symbolic link
-        with temporary.open("xb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -23,7 +23,10 @@ def test_lists_and_numbers_of_numpy_become_plain_values():
     [
         (None, "must return a RoundPlan, got NoneType"),
         (RoundPlan(3, (Route((0,)),)), "must plan round 2, got a plan of round 3"),
-        (RoundPlan(2, (Route((0,)),), "teleport"), "unknown handover 'teleport'; allowed: direct, server, peers, none"),
+        (
+            RoundPlan(2, (Route((0,)),), "teleport"),
+            "unknown handover 'teleport'; allowed: direct, server, sealed, peers, none",
+        ),
         (RoundPlan(2, ((1, 2), (3,))), "routes must be fedrelay.Route objects, got (1, 2)"),
         (RoundPlan(2, (Route((1.0, 2.0)),)), "the clients of a route must be whole numbers, got (1.0, 2.0)"),
         (RoundPlan(2, (Route(5),)), "the clients of a route must be whole numbers, got 5"),

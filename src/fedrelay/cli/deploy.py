@@ -194,6 +194,10 @@ def node(
         int, Option(min=1, metavar="DAYS", help="remove client state of runs that did not continue for this many days")
     ] = 30,
     largest_message: Annotated[str, Option(metavar="SIZE", help="refuse larger messages, e.g. 500 MB")] = "2 GB",
+    roster: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="names and keys of all nodes; this node then takes part in sealed routes only"),
+    ] = None,
     require_dp: Annotated[
         float | None, Option(metavar="NOISE", help="decline hops with less noise than this (terms.dp.noise)")
     ] = None,
@@ -217,6 +221,7 @@ def node(
     from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
+    from fedrelay.engines.flower.roster import keys_digest, name_in_roster, pinned_keys
     from fedrelay.engines.flower.sealing import NodeIdentity
     from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
     from fedrelay.experiment.method_catalogue import load_plugins
@@ -235,6 +240,12 @@ def node(
         of_tables = {**columns_of_tables, "--task": task is not None, "--min-rows": min_rows}
         _refuse(of_tables, "has an effect only with a table, a .csv or .parquet file; remove it")
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
+    pinned = pinned_keys(roster) if roster is not None else {}
+    if roster is not None:
+        output.note(
+            f"This node is {name_in_roster(pinned, secret.public_key(), roster)!r} of {len(pinned)} nodes in {roster}. "
+            f"It takes part in sealed routes only. SHA-256 of names and keys: {keys_digest(pinned)}"
+        )
     if require_dp is None:
         _refuse({"--require-clip": require_clip is not None, "--budget": budget is not None}, "needs --require-dp")
     else:
@@ -275,6 +286,7 @@ def node(
         largest_model=largest,
         plugins=tuple(plugin or ()),
         identity=NodeIdentity.load(secret, place),
+        roster=pinned,
     )
     shared = "shared" if share_histogram else "not shared"
     facts = service.facts()

@@ -29,7 +29,7 @@ from fedrelay.local.terms.tensor_declarations import value_count
 from fedrelay.models.batched import BatchedModel
 from fedrelay.robustness.guard import guard_forward_passes
 from fedrelay.routes.execution_overlay import NO_FAULT_COSTS, FaultCosts
-from fedrelay.routes.plan import Handover, RoundPlan, Route
+from fedrelay.routes.plan import ENVELOPE_BYTES, Handover, RoundPlan, Route
 
 
 class CostModel:
@@ -85,6 +85,10 @@ class CostModel:
         found = transfer_totals(plan, self.payloads, with_every_model, fault_costs.wasted)
         for kind, count in sent.items():
             found += TransferTotals.of(kind, ROUND_MODEL, count, count * self.prepared.layout.bytes)
+        if plan.handover == "sealed":  # an envelope is part of the transfer of its model
+            handed_on = sum(len(route.clients) - 1 for route in plan.routes if route.clients)
+            for kind in ("c2s", "s2c"):
+                found += TransferTotals.of(kind, "envelope", 0, handed_on * ENVELOPE_BYTES)
         return found
 
     def time_model(self, plan: RoundPlan) -> TimeModel:

@@ -90,7 +90,7 @@ def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:
             return {"s2c": 0, "c2s": 0, "c2c": routes * (routes - 1)}
         case "direct":
             return {"s2c": routes, "c2s": routes, "c2c": handed_on}
-        case "server":
+        case "server" | "sealed":
             return {"s2c": routes + handed_on, "c2s": routes + handed_on, "c2c": 0}
 
 

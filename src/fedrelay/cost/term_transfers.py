@@ -40,7 +40,7 @@ def round_models(terms: Sequence[Term], plan: RoundPlan) -> Counter[Kind]:
         for route in plan.routes:
             if index >= len(route.clients) or (index == 0 and not route.continues):
                 continue
-            if plan.handover == "server":
+            if plan.handover in ("server", "sealed"):
                 found["s2c"] += 1
             elif route.clients[index] not in have_it:
                 found["c2c" if index else "s2c"] += 1

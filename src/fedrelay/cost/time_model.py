@@ -154,7 +154,7 @@ class TimeModel:
             begin = max(now, free_at.get(clients[hop], 0.0))
             end = free_at[clients[hop]] = begin + self.hop_time(clients[hop])
             waits[number] += begin - now
-            through_server = plan.handover in ("direct", "server")
+            through_server = plan.handover in ("direct", "server", "sealed")
             returns[number].append(
                 end + (self.transfer_time(clients[hop], SERVER) if through_server else ways[number][-1])
             )

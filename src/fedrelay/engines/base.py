@@ -56,6 +56,10 @@ class RouteRequirements(Protocol):
         """Whether times of arrival decide which model goes where."""
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether models travel so that the server cannot read them between clients."""
+
+    @property
     def setting_that_needs_client_samples_at_server(self) -> str:
         """The setting that makes the server look at samples of clients, if there is one."""
 

@@ -53,6 +53,7 @@ from fedrelay.local.term_lane_check import check_terms_in_lanes
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
+from fedrelay.privacy.sealed_routes import check_sealed_plan
 from fedrelay.rng import torch_seed
 from fedrelay.robustness.label_flip import flip_labels
 from fedrelay.routes.base import Groups
@@ -147,7 +148,10 @@ def _check(run: PreparedRun) -> None:
         late = (experiment.eval.forgetting, experiment.rounds)
         log.warning("eval.forgetting: has no effect: the first followed route would be in round %d of %d", *late)
     costs.devices(0)
-    planner.plan(1)
+    first = planner.plan(1)
+    if first.handover == "sealed":
+        for plan in (first, planner.plan(experiment.rounds)):
+            check_sealed_plan(plan, prepared.phase(plan.round).terms)
     method.merge.check_arrival_count(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
     if method.privacy is not None and (method.profiles_clients or method.needs_class_counts):

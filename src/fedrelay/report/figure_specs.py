@@ -436,13 +436,13 @@ def routes(data: Data, run: int, place: int) -> Figure:
     mark: dict[str, Any] = {"kind": "sequences", "rows": ref(path, "routes"), "item": "Client", "row": "route"}
     if "slots" in found:
         mark["before"] = [None if slot is None else f"slot {slot}" for slot in found["slots"]]
-    elif found["handover"] in ("direct", "server"):
+    elif found["handover"] in ("direct", "server", "sealed"):
         mark["before"] = "server"
-    if found["handover"] in ("direct", "server"):
+    if found["handover"] in ("direct", "server", "sealed"):
         mark["after"] = "merge" if found["merges"] and len(found["routes"]) > 1 else "server"
         if not found["merges"] and "slots" in found:
             mark["after"] = mark["before"]
-    if found["handover"] == "server":
+    if found["handover"] in ("server", "sealed"):
         mark["dotted"] = True
     if "faults" in found:
         mark["flags"] = ref(path, "faults")

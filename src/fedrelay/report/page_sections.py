@@ -212,7 +212,8 @@ def _caption(data: Data, run: Mapping[str, Any], found: Mapping[str, Any]) -> st
         "one client" if long == 1 else f"{count(long) if short == long else f'{count(short)} to {count(long)}'} clients"
     )
     order = " one after another" if long > 1 else ""
-    through = " through the server" if long > 1 and handover == "server" else ""
+    ways = {"server": " through the server", "sealed": " through the server, sealed"}
+    through = ways.get(handover, "") if long > 1 else ""
     moves = "1 model visits" if models == 1 else f"{count(models)} models visit"
     if not found["merges"]:
         end = "then waits in its slot" if models == 1 else "then wait in their slots"

@@ -231,7 +231,9 @@ class _RoundFaults:
 
     def _waste(self, progress: RouteAfterFaults, models: int) -> None:
         """Models were sent to a client without effect."""
-        from_server = self.plan.handover == "server" or (self.plan.handover == "direct" and not progress.clients)
+        from_server = self.plan.handover in ("server", "sealed") or (
+            self.plan.handover == "direct" and not progress.clients
+        )
         progress.wasted += [(len(progress.clients), "s2c" if from_server else "c2c")] * models
 
     def _note(self, progress: RouteAfterFaults, number: int, place: int, client: int, what: str, done: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -52,6 +52,14 @@ class PlanningContext:
         return generator(self.seed, purpose, *keys)
 
 
+ChainHandover = Literal["direct", "server", "sealed"]
+"""The handovers that a route through several clients may have."""
+
+HANDOVER_HELP = (
+    "how a model gets to the next client: direct, through the server, or sealed (through the server, encrypted)"
+)
+
+
 class Routing(Section, ABC):
     """Plans how models travel in a round.
 
@@ -89,6 +97,11 @@ class Routing(Section, ABC):
     def depends_on_arrival_times(self) -> bool:
         """Whether arrival times decide which model goes where."""
         return False
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether models travel so that the server cannot read them between clients."""
+        return getattr(self, "handover", None) == "sealed"
 
     @property
     def setting_that_needs_client_samples_at_server(self) -> str:

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from fedrelay.routes.base import PlanningContext, Routing
+from fedrelay.routes.base import HANDOVER_HELP, ChainHandover, PlanningContext, Routing
 
 
 class GroupRouting(Routing):
@@ -17,9 +17,7 @@ class GroupRouting(Routing):
     order: Literal["random", "fixed"] = Field(
         "random", description="order of the clients in a group: random (new each time) or fixed"
     )
-    handover: Literal["direct", "server"] = Field(
-        "direct", description="how a model gets to the next client: direct, or through the server"
-    )
+    handover: ChainHandover = Field("direct", description=HANDOVER_HELP)
 
     def clients_in_order(
         self, context: PlanningContext, round: int, group: int, members: tuple[int, ...]

@@ -12,14 +12,18 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Literal
 
-Handover = Literal["direct", "server", "peers", "none"]
+Handover = Literal["direct", "server", "sealed", "peers", "none"]
 """How a model gets from one client to the next:
 
 * direct: clients hand it to each other,
 * server: it goes through the server,
+* sealed: it goes through the server, encrypted for the next client; the server reads only the end of each route,
 * peers: every client sends its model to every other, there is no server,
 * none: nothing is transferred, because the data are pooled in one place.
 """
+
+ENVELOPE_BYTES = 1024
+"""What sealing adds to a model and its payload: signature, keys, authentication and a short header, filled up."""
 
 
 @dataclass(frozen=True)

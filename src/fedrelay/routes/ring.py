@@ -17,7 +17,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from fedrelay.errors import SpecError
-from fedrelay.routes.base import PlanningContext, Routing, sample
+from fedrelay.routes.base import HANDOVER_HELP, ChainHandover, PlanningContext, Routing, sample
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -28,6 +28,7 @@ class Ring(Routing):
         "random", description="order of the clients: random, or fixed (by client number)"
     )
     start: int = Field(0, ge=0, description="order fixed: the first client")
+    handover: ChainHandover = Field("direct", description=HANDOVER_HELP)
 
     @model_validator(mode="after")
     def _start_needs_an_order(self) -> Self:
@@ -43,4 +44,4 @@ class Ring(Routing):
         clients = sample(context, round, context.client_count)
         if self.order == "fixed":
             clients = tuple(sorted(clients, key=lambda client: (client - self.start) % context.client_count))
-        return RoundPlan(round, (Route(clients),))
+        return RoundPlan(round, (Route(clients),), self.handover)

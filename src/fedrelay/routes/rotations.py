@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrelay.routes.base import PlanningContext, Routing, sample, sampled_count
+from fedrelay.routes.base import HANDOVER_HELP, ChainHandover, PlanningContext, Routing, sample, sampled_count
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -28,6 +28,7 @@ class Rotations(Routing):
         description="rotations (one order, started at each client) or random (each route has its own order)",
     )
     reshuffle: bool = Field(False, description="draw a new order every round")
+    handover: ChainHandover = Field("direct", description=HANDOVER_HELP)
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         order = self._order(context, round)
@@ -38,7 +39,7 @@ class Rotations(Routing):
             ]
         else:
             routes = [order[start:] + order[:start] for start in range(len(order))]
-        return RoundPlan(round, tuple(map(Route, routes)))
+        return RoundPlan(round, tuple(map(Route, routes)), self.handover)
 
     def _order(self, context: PlanningContext, round: int) -> tuple[int, ...]:
         """The participating clients that have samples, in the order of the first route."""

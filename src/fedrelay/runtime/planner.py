@@ -17,7 +17,7 @@ from fedrelay.rng import generator, torch_seed
 from fedrelay.robustness.fault_model import FaultModel
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.base import Groups, PlanningContext
-from fedrelay.routes.plan import Handover, RoundPlan
+from fedrelay.routes.plan import RoundPlan
 from fedrelay.routes.plan_checks import checked_plan
 from fedrelay.selection.warmup_selector import Selection
 from fedrelay.user_code import errors_in_own_part, is_built_in
@@ -99,7 +99,9 @@ class Planner:
                 route.only([i for i, client in enumerate(route.clients) if client not in empty]) for route in routes
             )
             routes = tuple(route for route in held if route.clients or plan.real_arrivals)
-        handover: Handover = "server" if self._context.real_time else plan.handover
+        handover = plan.handover
+        if self._context.real_time and handover != "sealed":
+            handover = "server"
         return replace(plan, round=round, routes=routes, handover=handover)
 
     def _phase_context(self, phase: Phase) -> PlanningContext:

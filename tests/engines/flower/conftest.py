@@ -99,11 +99,20 @@ class InProcessNodes:
     """Nodes that hold what the clients of a federation hold."""
 
     def __init__(
-        self, federation: Federation, folder: Path, *, test: bool = True, signed: bool = False, **options: Any
+        self,
+        federation: Federation,
+        folder: Path,
+        *,
+        test: bool = True,
+        signed: bool = False,
+        sealed: bool = False,
+        **options: Any,
     ) -> None:
         self.federation, self.folder, self.options = federation, folder, options
         self.names = tuple(f"n{client:02d}" for client in range(federation.client_count))
-        self.keys = {name: _node_key(name) for name in self.names} if signed else {}
+        self.keys = {name: _node_key(name) for name in self.names} if signed or sealed else {}
+        if sealed:
+            options["roster"] = {name: key.public_key() for name, key in self.keys.items()}
         self.data = [self._samples(client) for client in range(federation.client_count)]
         self.connection = FakeConnection({})
         self.restart()

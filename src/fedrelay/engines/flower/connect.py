@@ -157,6 +157,8 @@ def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
         )
     if any(each.depends_on_arrival_times for each in routes):
         _check_asynchronous(job, experiment)
+    if any(each.is_sealed for each in routes):
+        _check_sealed(federation, routes)
     if experiment.eval.forgetting:
         raise SpecError(
             "eval.forgetting: evaluates models on other clients' samples; with engine 'flower' they stay at the nodes"
@@ -187,6 +189,21 @@ def _check_asynchronous(job: TrainingJob, experiment: Experiment) -> None:
         raise SpecError(f"{setting}: cannot be simulated {why}")
     if any(isinstance(term, ClientLevelPrivacy) and term.max_hops is not None for term in job.terms):
         raise SpecError(f"terms.dp.epsilon: a budget cannot be kept {why}")
+
+
+def _check_sealed(federation: RemoteFederation, routes: Sequence[RouteRequirements]) -> None:
+    """Refuse a sealed run in which some models would be open, or that nodes are not ready for."""
+    if any(each.depends_on_arrival_times for each in routes):
+        raise SpecError("route.handover: 'sealed' needs to know the next client in advance; set route.mode=sync")
+    if not all(each.is_sealed for each in routes):
+        raise SpecError(
+            "route.handover: 'sealed' does not cover the warm-up, whose models go through the server; remove it"
+        )
+    for name, facts in zip(federation.nodes, federation.facts, strict=True):
+        if facts.sealing is None:
+            raise EngineError(
+                f"route.handover: node {name!r} has no roster, which 'sealed' needs; start it with --roster"
+            )
 
 
 def _check_data(data: DataSettings) -> None:

@@ -28,6 +28,7 @@ from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParam
 from fedrelay.engines.flower.server.hop_request_builder import HopRequestBuilder
 from fedrelay.engines.flower.server.remote_federation import remote_part
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
+from fedrelay.engines.flower.server.sealed_relay import SealedRelay
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import to_plain
@@ -77,6 +78,7 @@ class FlowerEngine:
         )
         self.checker = ReplyChecker(job)
         self.hops = HopRequestBuilder(job, self.versions, self.checker, recovery)
+        self.sealed = SealedRelay(self.hops, self.dispatcher, federation.facts)
         self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
         self.empty = 0
         self.events = [
@@ -90,7 +92,12 @@ class FlowerEngine:
         clients = range(self.federation.client_count) if real else (c for route in plan.routes for c in route.clients)
         self._await_any_node(set(clients))
         self.versions.start_round(plan.round)
-        arrivals = self.async_rounds.run(plan, inputs) if real else self._run_routes(plan, overlay, inputs)
+        if real:
+            arrivals = self.async_rounds.run(plan, inputs)
+        elif plan.handover == "sealed":
+            arrivals = self.sealed.run(plan, overlay, inputs)
+        else:
+            arrivals = self._run_routes(plan, overlay, inputs)
         self._count_empty(arrivals)
         return arrivals
 

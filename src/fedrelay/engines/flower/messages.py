@@ -33,6 +33,9 @@ MODELS = "models"
 FROZEN = "frozen"
 """The field with the SHA-256 of the model's frozen parameters, and the array that holds them."""
 
+SEALED, ENVELOPE = "sealed", "envelope"
+"""The field of a request with the place of a sealed hop on its route, and the array with a sealed model."""
+
 FAILED = "failed"
 """The kind of a reply that says why there is no other."""
 
@@ -68,7 +71,7 @@ def pack_models(header: Header, models: Mapping[str, Tensor], scalars: Collectio
     rows = {name: model.detach().cpu() for name, model in models.items() if name not in scalars}
     numbers = {name: float(tensor) for name, tensor in models.items() if name in scalars}
     fields = {**header, "names": list(rows), **({SCALARS: numbers} if numbers else {})}
-    return Message(fields, {MODELS: torch.stack(list(rows.values())).numpy()})
+    return Message(fields, {MODELS: torch.stack(list(rows.values())).numpy()} if rows else {})
 
 
 def unpack_models(
@@ -77,6 +80,8 @@ def unpack_models(
     """The models of a message, each checked against the layout, and its numbers; with `names`, exactly these."""
     found, array = message.header.get("names"), message.arrays.get(MODELS)
     numbers = message.header.get(SCALARS, {})
+    if array is None and found == []:
+        array = torch.empty(0, layout.size, dtype=layout.dtype).numpy()
     if array is None or not isinstance(found, list) or len(set(map(str, found))) != len(found):
         raise BadMessage("it has no models")
     if not isinstance(numbers, Mapping) or set(numbers) - set(scalars) or set(map(str, found)) & set(scalars):

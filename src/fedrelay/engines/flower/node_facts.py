@@ -15,6 +15,7 @@ from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.federation import SampleKind
 from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.table_encoding import NumberSums, TableStatistics
+from fedrelay.engines.flower.sealing_certificate import SealingCertificate
 from fedrelay.experiment.spec import Section
 from fedrelay.models.nested_inputs import Inputs
 
@@ -129,6 +130,9 @@ class NodeFacts(Section):
 
     least_noise: float | None = Field(None, gt=0)
     """The owner demands differential privacy with at least this noise."""
+
+    sealing: SealingCertificate | None = None
+    """The key that models for this node are sealed with; only if its owner has pinned a roster."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

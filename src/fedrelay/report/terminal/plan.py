@@ -28,6 +28,7 @@ _SECONDS = VirtualTime._fields
 _HANDOVERS = {
     "direct": "direct: clients pass the model to each other",
     "server": "server: the model passes through the server between clients",
+    "sealed": "sealed: the model passes through the server, which cannot read it between clients",
     "peers": "peers: every client sends its model to all others",
     "none": "none: all data are in one place, no model travels",
 }

@@ -7,7 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_bytes
@@ -28,6 +28,7 @@ from fedrelay.engines.flower.job_description import encoding_from_plain, job_fro
 from fedrelay.engines.flower.messages import (
     FAILED,
     FROZEN,
+    SEALED,
     BadMessage,
     Header,
     Message,
@@ -45,6 +46,7 @@ from fedrelay.engines.flower.node.frozen_parameter_files import FrozenParameterF
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublicSamples
 from fedrelay.engines.flower.node.node_table import NodeTable
 from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
+from fedrelay.engines.flower.node.outbox import Outbox
 from fedrelay.engines.flower.node.owner_privacy_policy import DeclinedByOwner, OwnerPrivacyPolicy, PrivacyBudget
 from fedrelay.engines.flower.node_facts import InputFacts, NodeFacts, TableFacts, describe_inputs
 from fedrelay.engines.local.executor import WorkerContext, one_thread
@@ -66,6 +68,8 @@ from fedrelay.routes.execution_overlay import TamperedHop, Tampering
 from fedrelay.routes.plan import Hop
 
 if TYPE_CHECKING:  # cryptography is installed with Flower only
+    from fedrelay.engines.flower.credentials import PublicKey
+    from fedrelay.engines.flower.node.sealed_hops import SealedHops
     from fedrelay.engines.flower.sealing import NodeIdentity
 
 LARGEST_MODEL = 2 * 10**9
@@ -73,6 +77,8 @@ LARGEST_MODEL = 2 * 10**9
 
 PREPARED_JOBS = 3
 """Jobs that are kept ready: that of the rounds, and those of profiles."""
+
+NO_ROSTER = "this node has no roster, so it cannot take part in sealed routes; start it with --roster"
 
 MOST_MERGED = 10_000
 """Hops of one client that a version of its state may merge."""
@@ -112,9 +118,13 @@ class NodeService:
     identity: NodeIdentity | None = None
     """The keys of the node; None: replies are not signed."""
 
+    roster: Mapping[str, PublicKey] = field(default_factory=dict)
+    """The keys of all nodes, if the owner has pinned a roster: then the node takes part in sealed routes only."""
+
     def __post_init__(self) -> None:
         self.state_files = ClientStateFiles(self.folder / "states", self.keep_days)
         self.replies = NoisyReplyCache(self.state_files)
+        self.sealed = self._sealed_hops()
         self.frozen_files = FrozenParameterFiles(self.folder / "frozen", self.largest_model)
         self.salt = _salt(self.folder / "salt")
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
@@ -142,7 +152,9 @@ class NodeService:
                 case "setup":
                     return self._setup(request)
                 case "hop":
-                    return self._hop(request)
+                    return self._hop(request) if self.sealed is None else self._sealed_hop(request, self.sealed)
+                case "reseal":
+                    return self._seal_again(request)
                 case "profile":
                     return self._profile(request)
                 case "evaluate":
@@ -178,6 +190,7 @@ class NodeService:
             version=version("fedrelay"),
             plugins=self.plugins,
             least_noise=None if self.policy is None else self.policy.noise,
+            sealing=None if self.sealed is None else self.sealed.identity.certificate(),
         )
 
     def _input_facts(self) -> tuple[InputFacts, ...]:
@@ -205,7 +218,37 @@ class NodeService:
             self.frozen_files.put(digest, request.arrays[FROZEN])
         return Message({"kind": "setup", "missing": not self.frozen_files.has(digest)})
 
+    def _sealed_hops(self) -> SealedHops | None:
+        if not self.roster or self.identity is None:
+            return None
+        from fedrelay.engines.flower.node.sealed_hops import SealedHops
+
+        own = self.identity.key.public_key()
+        [name] = (name for name, key in self.roster.items() if key == own)
+        return SealedHops(name, self.identity, self.roster, Outbox(self.state_files))
+
+    def _sealed_hop(self, request: Message, sealed: SealedHops) -> Message:
+        began, header = time.monotonic(), request.header
+        if SEALED not in header:
+            raise DeclinedByOwner("this node takes part in sealed routes only (--roster); set route.handover=sealed")
+        worker = self._context(header)
+        place = sealed.place(header, _hop_instructions(header).hop, worker.job)
+        received = sealed.receive(request, place, worker)
+        if received.problem:
+            fields = {"kind": "hop", "request": int_field(header, "request"), "refused_received": received.problem}
+            return Message({**fields, "seconds": time.monotonic() - began})
+        return sealed.hand_on(place, received.travelled, self._hop(received.request), worker.job)
+
+    def _seal_again(self, request: Message) -> Message:
+        if self.sealed is None:
+            raise EngineError(NO_ROSTER)
+        header = request.header
+        job = self._context(header).job
+        return self.sealed.seal_again(self.sealed.place(header, _hop_instructions(header).hop, job))
+
     def _hop(self, request: Message) -> Message:
+        if SEALED in request.header:
+            raise EngineError(NO_ROSTER)
         began, header = time.monotonic(), request.header
         run, id = text_field(header, "run"), int_field(header, "request")
         self.state_files.remove_before(run, int_field(header, "oldest_needed"))
@@ -282,6 +325,11 @@ class NodeService:
     def _profile(self, request: Message) -> Message:
         if self.policy is not None:
             raise self.policy.refusal("a profile")
+        if self.sealed is not None:
+            raise DeclinedByOwner(
+                "a profile shows what is trained on this node's samples alone, and it takes part in "
+                "sealed routes only (--roster); use grouping.assign=random"
+            )
         worker, client = self._context(request.header), int_field(request.header, "client")
         profiler = from_plain(ClientProfiler, request.header.get("profiler"))
         own = worker.job.federation

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -110,14 +111,25 @@ class HopRequestBuilder:
 
     def _message(self, route: ActiveRoute, hop: Hop, id: int) -> Message:
         """The request on the wire. Tensors that are not sent are zero, or equal to the model."""
-        tamper, inputs = route.overlay.tamper_at(hop.route, hop.index), route.inputs
-        models = {"recv": route.model}
+        inputs, models = route.inputs, self.first_models(route.model, route.payload)
         if route.model is not inputs.weights and self.job.needs_round_model:
             models["round"] = inputs.weights
-        server = self.job.tensor_names(ServerState)
-        models |= {f"server {name}": inputs.server[name] for name in server if name in inputs.server}
-        models |= {f"payload {name}": tensor for name, tensor in route.payload.items() if tensor.any()}
-        header = {
+        models |= self.server_state(inputs)
+        return pack_models(self.header(inputs, route.overlay, hop, id), models, self.scalars)
+
+    def first_models(self, model: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A model and its payload as a node receives them."""
+        return {"recv": model} | {f"payload {name}": tensor for name, tensor in payload.items() if tensor.any()}
+
+    def server_state(self, inputs: RoundInputs) -> dict[str, Tensor]:
+        """What the server sends to every node."""
+        names = self.job.tensor_names(ServerState)
+        return {f"server {name}": inputs.server[name] for name in names if name in inputs.server}
+
+    def header(self, inputs: RoundInputs, overlay: ExecutionOverlay, hop: Hop, id: int) -> dict[str, Any]:
+        """What every request for a hop says."""
+        tamper = overlay.tamper_at(hop.route, hop.index)
+        return {
             "kind": "hop",
             "job": self.job_description,
             "run": self.versions.client_states.run_id,
@@ -127,4 +139,3 @@ class HopRequestBuilder:
             "tamper": None if tamper is None else {"what": tamper.what, "factor": tamper.factor},
             **self.versions.request_fields(hop.client, id),
         }
-        return pack_models(header, models, self.scalars)

@@ -49,8 +49,7 @@ class ReplyChecker:
         if int_field(message.header, "request") != id:
             raise BadMessage("it answers another request")
         layout, model, payload = self.job.layout, recv, dict[str, Tensor]()
-        samples = self.job.federation.sample_count(hop.client)
-        steps = steps_of_hop(self.job.train, samples, drop_last=self._drops_last)
+        samples, steps = self.expected_work(hop)
         report, worked = hop_report(message, samples, steps, took)
         report = replace(report, overhead_seconds=max(0.0, took - worked))
         if not report.refused:
@@ -64,6 +63,11 @@ class ReplyChecker:
         with one_thread():
             report = apply_guard(self.job, self.module, hop, model, recv, {"payload": payload}, report, typical)
         return report, model, payload
+
+    def expected_work(self, hop: Hop) -> tuple[int, int]:
+        """The samples of a client, and the steps of a hop on them: a node cannot claim others."""
+        samples = self.job.federation.sample_count(hop.client)
+        return samples, steps_of_hop(self.job.train, samples, drop_last=self._drops_last)
 
     def _clip(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
         """An honest node has clipped its update; for others the server does it."""

@@ -1,0 +1,113 @@
+"""What a curious server finds in everything that it and the SuperLink hold: open against sealed routes.
+
+The attack reads the label sets of clients from the bias of the last layer, which training raises for the labels that
+occur. It succeeds if there is a model from right before and from right after a client's hop.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import fedrelay as fr
+from fedrelay.data.open_federation import open_federation
+from fedrelay.experiment.spec import DataSettings
+
+pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+
+CLIENTS, CLASSES = 6, 10
+
+
+@pytest.fixture
+def view(make_nodes, use_nodes, tmp_path):
+    """Run one chain through all clients: all messages, the bytes of all files at the server, and the nodes."""
+
+    def watch(handover, rounds=2):
+        federation = open_federation(DataSettings(name="digits", clients=CLIENTS, partition="shards"), 3)
+        nodes, seen = make_nodes(federation, sealed=handover == "sealed"), []
+        use_nodes(nodes)
+
+        def look(request, reply):
+            seen.append((request, reply))
+            return reply
+
+        nodes.connection.reply_faults = dict.fromkeys(nodes.names, look)
+        settings = {"rounds": rounds, "batch_size": 64, "seed": 3, "fraction": 1.0, "checkpoint.seconds": 0.0}
+        out = tmp_path / handover
+        fr.run(
+            "fedcyclic",
+            engine="flower",
+            data="nodes",
+            model="logistic",
+            out=out,
+            **settings,
+            **{"route.handover": handover},
+        )
+        return seen, out, nodes
+
+    return watch
+
+
+def labels(nodes):
+    """Client × class: whether the client has samples of it."""
+    found = np.zeros((CLIENTS, CLASSES), bool)
+    for client in range(CLIENTS):
+        found[client, nodes.federation.train_samples(client).y.unique().numpy()] = True
+    return found
+
+
+def guessed(seen):
+    """The attacker's guesses, from the nearest models before and after each hop that can be read."""
+    found, before, waiting = np.zeros((CLIENTS, CLASSES), bool), None, []
+    for request, reply in seen:
+        if "models" in request.arrays:
+            before = request.arrays["models"][0][-CLASSES:]
+        waiting.append(request.header["hop"][3])
+        if "models" in reply.arrays:
+            found[waiting] = reply.arrays["models"][0][-CLASSES:] > before
+            waiting = []
+    return found
+
+
+def balanced_accuracy(guess, truth):
+    """The mean of the shares of right guesses among labels that occur and among those that do not; chance is 0.5."""
+    return ((guess & truth).sum() / truth.sum() + (~guess & ~truth).sum() / (~truth).sum()) / 2
+
+
+def in_first_round(seen):
+    return [pair for pair in seen if pair[0].header.get("hop", [0])[0] == 1]
+
+
+def test_open_routes_show_every_label_set(view):
+    seen, _, nodes = view("server")
+    assert np.array_equal(guessed(in_first_round(seen)), labels(nodes))
+
+
+def test_sealed_routes_show_no_label_set_and_all_but_the_last_client_are_at_chance(view):
+    """The end of a route is a model that its last client has just trained, so that one is better than chance."""
+    seen, _, nodes = view("sealed")
+    guess, truth, hops = guessed(in_first_round(seen)), labels(nodes), in_first_round(seen)
+    last = hops[-1][0].header["hop"][3]
+    others = [client for client in range(CLIENTS) if client != last]
+    assert not (guess == truth).all(axis=1).any()
+    assert balanced_accuracy(guess[others], truth[others]) == 0.5
+    assert balanced_accuracy(guess[[last]], truth[[last]]) == 0.875
+
+
+def test_no_file_or_message_at_the_server_has_a_model_between_clients(view):
+    """The nodes still have these models, so the test knows what to look for; differences are looked for, too."""
+    seen, out, nodes = view("sealed", rounds=1)
+    kept = [load_file(path)["models"][0] for path in sorted(nodes.folder.rglob("out-*.safetensors"))]
+    assert len(kept) == CLIENTS - 1
+    start, end = seen[0][0].arrays["models"][0], seen[-1][1].arrays["models"][0]
+    held = [path.read_bytes() for path in out.rglob("*") if path.is_file()]
+    held += [array.tobytes() for pair in seen for message in pair for array in message.arrays.values()]
+    held += [repr(dict(message.header)).encode() for pair in seen for message in pair]
+    for model in (*kept, *(model - start for model in kept), *(end - model for model in kept)):
+        assert not any(model[-CLASSES:].tobytes() in each for each in held)
+    for one, other in pairwise(kept):
+        assert not any((other - one)[-CLASSES:].tobytes() in each for each in held)
+    assert any(end[-CLASSES:].tobytes() in each for each in held)  # the same search finds what is there
