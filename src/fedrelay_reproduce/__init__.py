@@ -5,7 +5,7 @@ This package uses FedRelay as any other program would. The names below are all t
 
 from __future__ import annotations
 
-from fedrelay_reproduce.claim import Claim, ClaimExperiment
+from fedrelay_reproduce.claim import Claim, ClaimExperiment, ClaimTuning
 from fedrelay_reproduce.criteria import (
     Check,
     Condition,
@@ -29,6 +29,7 @@ __all__ = [
     "Check",
     "Claim",
     "ClaimExperiment",
+    "ClaimTuning",
     "Condition",
     "Measured",
     "Number",

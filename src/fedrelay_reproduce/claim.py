@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -19,9 +19,11 @@ from fedrelay.experiment.spec import unknown
 from fedrelay_reproduce.criteria import MEASURES, Criterion
 from fedrelay_reproduce.verdicts import Verdict
 
-Scale = Literal["smoke", "small", "full"]
+Scale = Literal["smoke", "small", "medium", "full"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-DEFAULT_SEEDS: Mapping[Scale, int] = {"smoke": 1, "small": 3, "full": 3}
+"""From the smallest to the largest."""
+
+DEFAULT_SEEDS: Mapping[Scale, int] = {"smoke": 1, "small": 3, "medium": 3, "full": 3}
 
 Kind = Literal["comparison", "groups", "transfers", "image-recovery"]
 Spec = Mapping[str, Any]
@@ -29,12 +31,16 @@ NO_CHANGES: Spec = MappingProxyType({})
 COMPARED = ("methods", "grouping", "rounds", "fraction", "eval")
 """Settings of comparisons that an experiment about groups does not inherit."""
 
+MOST_VALUES = 4
+"""The most values of a method's own hyperparameter that are tried."""
+
 SECTIONS = {
     "Source": "where it was published",
     "In short": "the paper's figures in a few words, for the table",
     "Published": "the paper's figures",
     "Holds if": "the criterion in words",
     "Scale small": "how the experiment differs from the published one",
+    "Scale medium": "the same at scale medium",
     "Shows": "measures to show beside the checks, with commas; default accuracy_last",
     "Reading": "as `Reading (small, holds)`: what to make of that verdict, written after the run",
 }
@@ -51,18 +57,22 @@ class ClaimExperiment:
         folder: where its runs are kept, below the folder of the scale.
         small: the settings at scale small.
         smoke: what is different at scale smoke. Mappings are merged, `None` removes a setting.
+        medium: what is different at scale medium, for a night on two cores; None if there is no such scale.
         full: what is different at scale full.
         kind: what is done: `comparison` trains methods, `groups` forms groups by several `groupings`, `transfers`
             counts what methods send in a round, `image-recovery` has a client reconstruct the images of others.
         base: an experiment whose settings are taken where these say nothing else.
+        tuned: the tuning that chose the settings of methods at scale medium, see `fedrelay_reproduce.tuning`.
     """
 
     folder: str
     small: Spec
     smoke: Spec = field(default_factory=dict)
+    medium: Spec | None = None
     full: Spec = field(default_factory=dict)
     kind: Kind = "comparison"
     base: ClaimExperiment | None = None
+    tuned: str | None = None
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.folder)
@@ -72,18 +82,56 @@ class ClaimExperiment:
             raise fr.SpecError(f"kind: {unknown('kind', self.kind, get_args(Kind))}")
 
     def but(
-        self, folder: str, small: Spec, *, smoke: Spec = NO_CHANGES, full: Spec = NO_CHANGES, kind: Kind | None = None
+        self,
+        folder: str,
+        small: Spec,
+        *,
+        smoke: Spec = NO_CHANGES,
+        medium: Spec | None = None,
+        full: Spec = NO_CHANGES,
+        kind: Kind | None = None,
     ) -> ClaimExperiment:
-        """The same experiment with some settings changed."""
-        return ClaimExperiment(folder, small, smoke, full, kind or self.kind, self)
+        """The same experiment with some settings changed; it has a scale medium only if `medium` is given."""
+        return ClaimExperiment(folder, small, smoke, medium, full, kind or self.kind, self, self.tuned)
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """The scales at which it can be run."""
+        return tuple(scale for scale in SCALES if scale != "medium" or self.medium is not None)
 
     def spec(self, scale: Scale) -> dict[str, Any]:
         """All settings at a scale."""
         inherited = self.base.spec(scale) if self.base else {}
         if self.kind == "groups":
             inherited = {name: value for name, value in inherited.items() if name not in COMPARED}
-        settings = merged(inherited, self.small)
-        return settings if scale == "small" else merged(settings, self.smoke if scale == "smoke" else self.full)
+        changes: dict[Scale, Spec | None] = {"smoke": self.smoke, "medium": self.medium, "full": self.full}
+        return merged(merged(inherited, self.small), changes.get(scale) or NO_CHANGES)
+
+
+@dataclass(frozen=True)
+class ClaimTuning:
+    """What is tuned for a claim.
+
+    Args:
+        name: the name of its file.
+        experiment: the methods to tune, and everything else about their runs.
+        hyperparameters: label of a method → the setting that is tuned beside the learning rate → its values.
+        share: the share of its rounds that a trial runs.
+        scale: the scale at which methods are tuned.
+    """
+
+    name: str
+    experiment: ClaimExperiment
+    hyperparameters: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    share: float = 1 / 3
+    scale: Scale = "medium"
+
+    def __post_init__(self) -> None:
+        for label, chosen in self.hyperparameters.items():
+            if len(chosen) != 1 or any(len(values) > MOST_VALUES for values in chosen.values()):
+                raise fr.SpecError(
+                    f"{label}: tune one setting beside the learning rate, of at most {MOST_VALUES} values"
+                )
 
 
 @dataclass(frozen=True)
@@ -97,6 +145,7 @@ class Claim:
         experiments: what is run, by name.
         seeds: how many seeds a scale has, where it differs from `DEFAULT_SEEDS`.
         diverged: what a diverged run means for targets: nothing is known, or they were never reached.
+        tunings: how the settings of methods were chosen at scale medium.
     """
 
     number: int
@@ -105,6 +154,7 @@ class Claim:
     experiments: Mapping[str, ClaimExperiment]
     seeds: Mapping[Scale, int] = field(default_factory=dict)
     diverged: Literal["inconclusive", "never reached"] = "inconclusive"
+    tunings: Sequence[ClaimTuning] = ()
 
     def __post_init__(self) -> None:
         for measure in self.shown:
@@ -118,6 +168,22 @@ class Claim:
         for count in self.seeds.values():
             if count < 1:
                 raise fr.SpecError(f"seeds: must be at least 1, got {count}")
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """The scales at which every experiment that the criterion uses can be run."""
+        used = [self.experiments[name] for name in inspect.signature(self.criterion).parameters]
+        return tuple(scale for scale in SCALES if all(scale in each.scales for each in used))
+
+    def experiments_at(self, scale: Scale) -> dict[str, ClaimExperiment]:
+        """What is run at a scale, by name.
+
+        Raises:
+            SpecError: if the claim has no such scale.
+        """
+        if scale not in self.scales:
+            raise fr.SpecError(f"claim {self.number}: has no scale {scale}; it has {', '.join(self.scales)}")
+        return {name: each for name, each in self.experiments.items() if scale in each.scales}
 
     @property
     def title(self) -> str:

@@ -205,12 +205,17 @@ Sign = Literal[">=", ">", "<=", "<", "=="]
 
 @dataclass(frozen=True)
 class Check:
-    """A comparison of two numbers, and what it says in words."""
+    """A comparison of two numbers, and what it says in words.
+
+    An arithmetic check follows from definitions, so no experiment could contradict the paper by it. It is shown, but
+    has no say in the verdict unless a claim has no other checks.
+    """
 
     text: str
     left: Operand
     sign: Sign
     right: Operand
+    arithmetic: bool = False
 
 
 @dataclass(frozen=True)

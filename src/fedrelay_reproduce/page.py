@@ -16,9 +16,10 @@ import fedrelay as fr
 from fedrelay.report.format import NONE, duration, plural
 from fedrelay.report.terminal.run_tables import plain_table
 from fedrelay_reproduce import claims as claims_package
-from fedrelay_reproduce import criteria, verdicts
+from fedrelay_reproduce import criteria, tuning, verdicts
 from fedrelay_reproduce.claim import Claim
 from fedrelay_reproduce.estimate import Estimate
+from fedrelay_reproduce.first_edition import first_edition
 from fedrelay_reproduce.results import NOT_RUN, Entry
 
 Claims = Mapping[int, Claim]
@@ -31,6 +32,9 @@ PERCENT = {
     "model_60", "model_70", "model_80",
 }  # fmt: skip
 """Measures that are shown in percent."""
+
+COSTS = ("client_updates", "bytes", "virtual_seconds")
+"""What every comparison shows beside the measures of a claim."""
 
 MARKS = {"holds": "", "does not hold": " ✗", "inconclusive": " ?"}
 """What follows the numbers of a check."""
@@ -53,7 +57,7 @@ FUNCTIONS = (
 )  # fmt: skip
 
 TEMPLATE = files(__package__).joinpath("page.md")
-"""The page without results. {{rules}}, {{results}} and {{words}} are filled in."""
+"""The page without results. {{rules}}, {{tuning}}, {{results}} and {{words}} are filled in."""
 
 
 def claims_table(claims: Sequence[Claim]) -> RenderableType:
@@ -99,7 +103,9 @@ def our_numbers(entry: Entry) -> Iterator[str]:
         yield entry["reason"] or NONE
     for check in entry.get("checks", ()):
         if check["margins"]:
-            yield f"{spread(check['left'])} {check['sign']} {spread(check['right'])}{MARKS[check['verdict']]}"
+            sides = f"{spread(check['left'])} {check['sign']} {spread(check['right'])}"
+            interval = f", margin {margin_words(check)}" if check.get("interval") else ""
+            yield f"{sides}{interval}{MARKS[check['verdict']]}"
         else:
             yield str(check["reason"])
 
@@ -109,15 +115,46 @@ def verdict_words(entry: Entry) -> str:
     if entry["verdict"] == NOT_RUN:
         return NOT_RUN
     marks = (["smoke"] if entry["scale"] == "smoke" else []) + (["one seed"] if len(entry["seeds"]) == 1 else [])
+    if _is_arithmetic(entry):
+        marks.append("arithmetic alone")
+    elif any(_is_weak(check) for check in entry.get("checks", ()) if not check.get("arithmetic")):
+        marks.append("weakly")
     return f"{entry['verdict']} ({', '.join(marks)})" if marks else str(entry["verdict"])
+
+
+def _is_arithmetic(entry: Entry) -> bool:
+    """Whether all checks follow from definitions."""
+    checks = entry.get("checks", ())
+    return bool(checks) and all(check.get("arithmetic") for check in checks)
+
+
+def _is_weak(check: Entry) -> bool:
+    """Whether a check is decided although the interval of its margin contains 0."""
+    low, high = check.get("interval") or (0.0, 0.0)
+    return bool(check["verdict"] != "inconclusive" and low < 0 < high)
+
+
+def margin_words(check: Entry) -> str:
+    """The mean margin with its 95 % interval: `0.061 [0.02, 0.10]`."""
+    if not check["margins"]:
+        return NONE
+    mean, interval = fmean(check["margins"]), check.get("interval")
+    if not interval or interval[0] == interval[1]:
+        return spread(check["margins"])
+    decimals = max(0, 1 - math.floor(math.log10((interval[1] - interval[0]) / 2)))
+    low, high = (f"{bound:,.{decimals}f}" for bound in interval)
+    return f"{mean:,.{decimals}f} [{low}, {high}]"
 
 
 def tally(claims: Claims, entries: Entries) -> str:
     """`Of 29 claims 20 hold, …`."""
-    found = Counter(entries[number]["verdict"] if number in entries else NOT_RUN for number in claims)
+    known = [entries.get(number) or _nothing(claim) for number, claim in claims.items()]
+    found = Counter("arithmetic" if _is_arithmetic(entry) else entry["verdict"] for entry in known)
     words = {"holds": "hold", "does not hold": "do not", "inconclusive": "are inconclusive", NOT_RUN: "were not run"}
     parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict] or verdict != NOT_RUN]
-    return f"Of {found.total()} claims {', '.join(parts)}."
+    parts += [f"{found['arithmetic']} rest on arithmetic alone"] if found["arithmetic"] else []
+    ours = any(map(_is_ours, claims.values()))
+    return f"Of {found.total()} claims {', '.join(parts)}." + (f" {first_edition().tally}" if ours else "")
 
 
 def spread(values: Sequence[float]) -> str:
@@ -134,6 +171,7 @@ def reproduction_page(claims: Claims, entries: Entries, pictures: Mapping[int, s
     sections = [_section(claim, entries.get(number), pictures.get(number)) for number, claim in claims.items()]
     parts = {
         "rules": inspect.getdoc(verdicts) or "",
+        "tuning": (inspect.getdoc(tuning) or "").partition("\n\n")[2],
         "results": "\n".join([_overview(claims, entries), *sections]),
         "words": _vocabulary(),
     }
@@ -152,17 +190,30 @@ def _vocabulary() -> str:
 
 
 def _overview(claims: Claims, entries: Entries) -> str:
-    lines = ["| # | claim | paper | ours | scale | time | verdict |", "|---|---|---|---|---|---|---|"]
+    first = _first_verdicts(claims)
+    lines = _heads("# | claim | paper | ours | scale | time | verdict", first)
     for number, claim in claims.items():
         entry = entries.get(number) or _nothing(claim)
         ran = entry["verdict"] != NOT_RUN
         costs = (entry["scale"], duration(entry["seconds"])) if ran else (NONE, NONE)
-        lines.append(_row(claim, entry, f"[{claim.title}](#claim-{number})", *costs))
+        lines.append(_row(claim, entry, f"[{claim.title}](#claim-{number})", *costs) + first.get(number, ""))
     about = (
         "The time is the wall-clock time of all runs of a claim, each on one core of a machine that also did other "
         "work; claims that share runs count them twice."
     )
     return "\n".join([*lines, "", tally(claims, entries), about, ""])
+
+
+def _first_verdicts(claims: Claims) -> dict[int, str]:
+    """The last cell of a row for each of our claims: its verdict in the first edition."""
+    known = first_edition().claims
+    return {number: f" {known[number].verdict} |" for number, claim in claims.items() if _is_ours(claim)}
+
+
+def _heads(heads: str, first: Mapping[int, str]) -> list[str]:
+    """The first two lines of a table of claims."""
+    columns = f"{heads} | first edition" if first else heads
+    return [f"| {columns} |", "|---" * (columns.count("|") + 1) + "|"]
 
 
 def _row(claim: Claim, entry: Entry, link: str, *costs: str) -> str:
@@ -176,11 +227,12 @@ def _row(claim: Claim, entry: Entry, link: str, *costs: str) -> str:
 
 def headline_table(claims: Claims, entries: Entries, page: str) -> str:
     """The most important claims, for README.md; `page` is where all of them are."""
-    lines = ["| # | claim | paper | ours | verdict |", "|---|---|---|---|---|"]
+    first = _first_verdicts(claims)
+    lines = _heads("# | claim | paper | ours | verdict", first)
     for number in HEADLINES:
         if number in claims:
-            claim = claims[number]
-            lines.append(_row(claim, entries.get(number) or _nothing(claim), f"[{claim.title}]({page}#claim-{number})"))
+            claim, link = claims[number], f"[{claims[number].title}]({page}#claim-{number})"
+            lines.append(_row(claim, entries.get(number) or _nothing(claim), link) + first.get(number, ""))
     return "\n".join([*lines, "", f"{tally(claims, entries)} [All of them]({page}).", ""])
 
 
@@ -197,32 +249,91 @@ def _section(claim: Claim, entry: Entry | None, picture: str | None) -> str:
     words = claim.sections
     lines = [f"## Claim {claim.number}", "", f"**{claim.title}** — {words['Source']}", ""]
     lines += [f"Published: {words['Published']}", "", f"Holds if: {words['Holds if']}{_file(claim)}", ""]
-    lines += [f"Scale small: {words['Scale small']}", ""] if "Scale small" in words else []
+    for label in ("Scale small", "Scale medium"):
+        lines += [f"{label}: {words[label]}", ""] if label in words else []
     if entry["verdict"] == NOT_RUN:
-        return "\n".join([*lines, f"**Not run**{': ' + entry['reason'] if entry['reason'] else '.'}", ""])
+        ours = " since the second edition" if _is_ours(claim) else ""
+        reason = f"**Not run{ours}**{': ' + entry['reason'] if entry['reason'] else '.'}"
+        return "\n".join([*lines, reason, "", *_first_edition(claim)])
     lines += [f"**{verdict_words(entry).capitalize()}**", "", *_checks(entry), "", *_measures(claim, entry), ""]
+    lines += [*_tuned(claim, entry)]
     lines += [*(f"- {run}" for run in entry["failed_runs"]), ""] if entry["failed_runs"] else []
     reading = claim.reading(entry["scale"], entry["verdict"])
     lines += [reading, ""] if reading else []
     lines += [f"![curves of claim {claim.number}]({picture})", ""] if picture else []
-    return "\n".join([*lines, _footnote(claim, entry), ""])
+    return "\n".join([*lines, *_first_edition(claim), _footnote(claim, entry), ""])
+
+
+def _is_ours(claim: Claim) -> bool:
+    """Whether a claim is one of this package."""
+    return claim.criterion.__module__.startswith(f"{claims_package.__name__}.")
 
 
 def _file(claim: Claim) -> str:
     """A link to the file of a claim, if it is one of ours."""
-    package, _, name = claim.criterion.__module__.rpartition(".")
-    path = f"src/{package.replace('.', '/')}/{name}.py"
-    return f" ([criterion](../{path}))" if package == claims_package.__name__ else ""
+    path = f"src/{claim.criterion.__module__.replace('.', '/')}.py"
+    return f" ([criterion](../{path}))" if _is_ours(claim) else ""
+
+
+def _first_edition(claim: Claim) -> list[str]:
+    """What the first edition said, folded up."""
+    edition = first_edition()
+    before = edition.claims.get(claim.number) if _is_ours(claim) else None
+    if before is None:
+        return []
+    parts = [
+        f"<details><summary>First edition, {edition.date}, scale small: {before.verdict}</summary>",
+        f"Held if: {before.holds_if}",
+        f"Setting: {before.setting}" if before.setting else "",
+        f"Numbers: {'; '.join(before.ours)}",
+        f"Reading then: {before.reading}" if before.reading else "",
+        f"What is different today: {before.changed}" if before.changed else "",
+        "</details>",
+    ]
+    return ["\n\n".join(part for part in parts if part), ""]
+
+
+def _tuned(claim: Claim, entry: Entry) -> list[str]:
+    """What was tuned, by which rule, and what it came to."""
+    if entry["scale"] != "medium":
+        return []
+    names = dict.fromkeys(
+        each.tuned for each in claim.experiments_at("medium").values() if each.tuned and each.kind == "comparison"
+    )
+    if not names:
+        return ["Tuned: nothing; all methods have the learning rate of the paper.", ""]
+    lines = []
+    for name in names:
+        facts = tuning.tuned_settings(name)
+        chosen = [
+            ", ".join(f"{path.removeprefix('train.')} {value:g}" for path, value in each["settings"].items())
+            for each in facts["methods"].values()
+        ]
+        tried = [len(each["trials"]) for each in facts["methods"].values()]
+        methods = "; ".join(
+            f"{method} {what} ({count} trials)"
+            for method, what, count in zip(facts["methods"], chosen, tried, strict=True)
+        )
+        lines += [
+            f"Tuned ([every trial](../src/fedrelay_reproduce/tuned/{name}.json)): learning rates "
+            f"{', '.join(f'{rate:g}' for rate in facts['rates'])} and beyond, on validation samples, with seed "
+            f"{facts['seed']} and {facts['rounds']} rounds. Chosen: {methods}.",
+            "",
+        ]
+    return lines
 
 
 def _checks(entry: Entry) -> Iterator[str]:
     """Every check with its numbers."""
-    yield "| check | left | | right | margin | verdict |"
-    yield "|---|---|---|---|---|---|"
+    yield "| check | left | | right | margin [95 %] | detectable | verdict |"
+    yield "|---|---|---|---|---|---|---|"
     for check in entry["checks"]:
-        left, right, margin = (spread(check[side]) if check[side] else NONE for side in ("left", "right", "margins"))
-        reason = f": {check['reason']}" if check["reason"] else ""
-        cells = (check["text"], left, check["sign"], right, margin, f"{check['verdict']}{reason}")
+        left, right = (spread(check[side]) if check[side] else NONE for side in ("left", "right"))
+        reason = f": {check['reason']}" if check["reason"] else " (its interval contains 0)" if _is_weak(check) else ""
+        kind = " (arithmetic)" if check.get("arithmetic") else ""
+        power = f"{check['detectable']:.2g}" if check.get("detectable") else NONE
+        sides = (check["text"] + kind, left, check["sign"], right)
+        cells = (*sides, margin_words(check), power, f"{check['verdict']}{reason}")
         yield f"| {' | '.join(map(_cell, cells))} |"
 
 
@@ -230,7 +341,7 @@ def _measures(claim: Claim, entry: Entry) -> Iterator[str]:
     """What else was measured, one table for each experiment."""
     for experiment, measured in entry["measured"].items():
         known = {each for of in measured.values() for each, values in of.items() if any(v is not None for v in values)}
-        shown = [measure for measure in claim.shown if measure in known]
+        shown = [measure for measure in dict.fromkeys([*claim.shown, *COSTS]) if measure in known]
         if not shown:
             continue
         yield ""

@@ -13,10 +13,11 @@ from typing import Any
 import fedrelay as fr
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.versions import versions
-from fedrelay_reproduce.claim import SCALES, Scale
+from fedrelay_reproduce.claim import SCALES, Claim, Scale
 from fedrelay_reproduce.experiments import ExperimentRuns
 from fedrelay_reproduce.experiments.base import read_json
-from fedrelay_reproduce.scaled_claim import ScaledClaim
+from fedrelay_reproduce.records import has_records, record_path, write_record
+from fedrelay_reproduce.scaled_claim import ScaledClaim, scaled_claim
 
 RESULTS = "results.json"
 NOT_RUN = "not run"
@@ -60,6 +61,31 @@ def judged_again(entry: Entry, scaled: ScaledClaim) -> Entry:
     """The entry by today's criterion, if its runs are still there."""
     found = entry_of(scaled)
     return entry if found["verdict"] == NOT_RUN else {**found, "versions": entry["versions"]}
+
+
+def recorded_entries(claims: Mapping[int, Claim], least: Scale, out: Path, records: Path) -> dict[int, Entry]:
+    """For every claim with records the entry at the largest scale that has them, from `least` on."""
+    found: dict[int, Entry] = {}
+    for scale in SCALES[SCALES.index(least) :]:
+        for number, claim in claims.items():
+            if has_records(claim, scale, records):
+                scaled = scaled_claim(claim, scale, out, records=records)
+                entry = entry_of(scaled)
+                known = [each.record["versions"] for each in scaled.experiments.values() if each.record]
+                if entry["verdict"] != NOT_RUN:
+                    found[number] = {**entry, "versions": known[0] if known else entry["versions"]}
+    return found
+
+
+def write_records(scaled: ScaledClaim, entry: Entry, records: Path) -> None:
+    """Keep what the complete runs of a claim measured, so that the page can be made again without them."""
+    for each in scaled.experiments.values():
+        runs = {name: {seed: each.measured(name, seed) for seed in scaled.seeds} for name in each.names}
+        facts = {
+            "versions": entry["versions"],
+            "seconds": {str(seed): round(each.seconds(seed), 1) for seed in scaled.seeds},
+        }
+        write_record(record_path(records, scaled.scale, each.title), each.spec, runs, facts)
 
 
 def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> None:

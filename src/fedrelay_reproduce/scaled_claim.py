@@ -81,11 +81,28 @@ class _NotedMeasures(dict[str, float | None]):
 
 
 def scaled_claim(
-    claim: Claim, scale: Scale, out: Path, seeds: int | None = None, device: str | None = None
+    claim: Claim,
+    scale: Scale,
+    out: Path,
+    seeds: int | None = None,
+    device: str | None = None,
+    records: Path | None = None,
 ) -> ScaledClaim:
-    """A claim at a scale, with its runs below `out`; `device` is where training runs, if not as the claim says."""
+    """A claim at a scale, with its runs below `out`.
+
+    Args:
+        claim: the claim.
+        scale: the scale.
+        out: the folder of all runs.
+        seeds: how many, if not as the claim says.
+        device: where training runs, if not as the claim says.
+        records: a folder with results of runs that are not below `out`.
+    """
     numbers = tuple(range(1, claim.seed_count(scale, seeds) + 1))
-    runs = {name: open_runs(each, scale, numbers, out, device) for name, each in claim.experiments.items()}
+    runs = {
+        name: open_runs(each, scale, numbers, out, device, records)
+        for name, each in claim.experiments_at(scale).items()
+    }
     scaled = ScaledClaim(claim, scale, numbers, runs)
     scaled.used()
     return scaled

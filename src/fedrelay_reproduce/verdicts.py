@@ -1,18 +1,23 @@
-"""Verdicts: how the numbers of a claim decide about it. These rules were fixed before anything was run.
+"""Verdicts: how the numbers of a claim decide about it. These rules are fixed before anything is run.
 
-Rule 5 has been made stricter since, so that more is inconclusive. No rule was ever relaxed.
+Second edition, 2026-11-17. The first, of 2026-11-16, had one standard error in rule 3; its verdicts are shown beside
+those of today, with its criteria. No rule was ever relaxed.
 
 1. Every check of a criterion gives one margin for each seed: by how much it is met, negative if it is not.
 2. A check holds if its mean margin over seeds is positive (or zero, where equality is allowed). Otherwise it fails.
-3. With two or more seeds, a check is inconclusive if the absolute value of its mean margin is smaller than its standard
-   error over seeds. That is a low bar: if two methods are in truth equal, then with three seeds a fifth of such checks
-   hold and a fifth fail. Equalities (`==`) are exact: every seed must agree, and they are never inconclusive.
+3. With two or more seeds, a check is inconclusive if the absolute value of its mean margin is smaller than twice its
+   standard error over seeds. Beside it stands the 95 % interval of the margin, by Student's t over seeds, which are
+   paired: 4.3 standard errors on either side with three seeds, 2.8 with five. So an interval may contain 0 although
+   the check is decided; then the verdict is marked as weak. The detectable effect is the smallest true margin that
+   these seeds would show to be above 0, at 95 %, with a probability of 80 %. Equalities (`==`) are exact: every seed
+   must agree, and they are never inconclusive.
 4. A check is inconclusive if a number is missing, or if a run diverged, unless the claim says how divergence counts.
 5. A target that a run never reached counts as reached one round after its last. A check is inconclusive if a
    much later round would change the outcome, for a seed or for the mean over seeds, or if neither side reached the
    target.
 6. A claim holds if all its checks hold, does not hold if any of them fails, and is inconclusive otherwise. Checks that
-   are combined with `any_of` and `negated` follow the same logic.
+   are combined with `any_of` and `negated` follow the same logic. Checks of arithmetic are shown, but decide nothing:
+   no experiment could contradict the paper by them.
 """
 
 from __future__ import annotations
@@ -20,12 +25,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Literal
 
+from fedrelay.metrics.paired_differences import PairedDifference
 from fedrelay_reproduce.criteria import Check, Combination, Condition, Sign, number
 
 Verdict = Literal["holds", "does not hold", "inconclusive"]
+NEEDED_ERRORS = 2.0
+"""How many standard errors a margin needs to decide."""
+
 _WORTH: Mapping[Verdict, int] = {"does not hold": 0, "inconclusive": 1, "holds": 2}
 _OPPOSITE: Mapping[Verdict, Verdict] = {
     "holds": "does not hold", "does not hold": "holds", "inconclusive": "inconclusive",
@@ -45,6 +54,14 @@ class CheckResult:
     reason: str | None = None
     """Why it is inconclusive."""
 
+    interval: tuple[float, float] | None = None
+    """The 95 % interval of the mean margin; None with a single seed."""
+
+    detectable: float | None = None
+    """The smallest true margin that these seeds would show with a probability of 80 %."""
+
+    arithmetic: bool = False
+
 
 def judge(seeds: Sequence[Sequence[Condition]]) -> tuple[Verdict, list[CheckResult]]:
     """Decide about a claim.
@@ -56,7 +73,9 @@ def judge(seeds: Sequence[Sequence[Condition]]) -> tuple[Verdict, list[CheckResu
         the verdict, and every check with its numbers.
     """
     judged = [_judge(condition) for condition in zip(*seeds, strict=True)]
-    return _worst(verdict for verdict, _ in judged), [check for _, checks in judged for check in checks]
+    empirical = [verdict for verdict, checks in judged if not all(check.arithmetic for check in checks)]
+    verdict = _worst(empirical or [verdict for verdict, _ in judged])
+    return verdict, [check for _, checks in judged for check in checks]
 
 
 def _judge(seeds: Sequence[Condition]) -> tuple[Verdict, list[CheckResult]]:
@@ -85,18 +104,20 @@ def _worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 def _check(seeds: Sequence[Check]) -> CheckResult:
     """Decide about one check by rules 1 to 5."""
-    text, sign = seeds[0].text, seeds[0].sign
+    text, sign, arithmetic = seeds[0].text, seeds[0].sign, seeds[0].arithmetic
     sides = [(number(check.left), number(check.right)) for check in seeds]
     reason = next((side.missing for pair in sides for side in pair if side.missing is not None), None)
     if reason is not None:
-        return CheckResult(text, sign, "inconclusive", reason=reason)
+        return CheckResult(text, sign, "inconclusive", reason=reason, arithmetic=arithmetic)
     margins = [margin(sign, left.soon, right.soon) for left, right in sides]
     latest = [margin(sign, left.late, right.late) for left, right in sides]
     if any(_differs(sign, *pair) for pair in [*zip(margins, latest, strict=True), (_mean(margins), _mean(latest))]):
-        return CheckResult(text, sign, "inconclusive", reason="the target was not reached in the rounds there were")
+        reason = "the target was not reached in the rounds there were"
+        return CheckResult(text, sign, "inconclusive", reason=reason, arithmetic=arithmetic)
     verdict, reason = decide(sign, margins)
     left, right = (tuple(pair[side].soon for pair in sides) for side in (0, 1))
-    return CheckResult(text, sign, verdict, left, right, tuple(margins), reason)
+    known = (None, None) if sign == "==" else (interval(margins), detectable(margins))
+    return CheckResult(text, sign, verdict, left, right, tuple(margins), reason, *known, arithmetic)
 
 
 def margin(sign: Sign, left: float, right: float) -> float:
@@ -129,7 +150,37 @@ def decide(sign: Sign, margins: Sequence[float]) -> tuple[Verdict, str | None]:
         return ("holds" if all(margin == 0 for margin in margins) else "does not hold"), None
     mean = fmean(margins)
     if len(margins) > 1:
-        error = stdev(margins) / math.sqrt(len(margins))
-        if abs(mean) < error:
-            return "inconclusive", f"the margin {mean:.4g} is smaller than its standard error {error:.4g}"
+        error = PairedDifference(tuple(margins)).standard_error
+        if abs(mean) < NEEDED_ERRORS * error:
+            return "inconclusive", f"the margin {mean:.4g} is smaller than two standard errors of {error:.4g}"
     return ("holds" if met(sign, mean) else "does not hold"), None
+
+
+def interval(margins: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean margin over seeds, by Student's t.
+
+    >>> [round(bound, 3) for bound in interval([0.01, 0.02, 0.03])]
+    [-0.005, 0.045]
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    if len(margins) < 2:
+        return None
+    known = PairedDifference(tuple(margins))
+    width = float(stdtrit(len(margins) - 1, 0.975)) * known.standard_error
+    return known.mean - width, known.mean + width
+
+
+def detectable(margins: Sequence[float]) -> float | None:
+    """The smallest true margin that as many seeds with this deviation show with a probability of 80 %.
+
+    >>> round(detectable([0.01, 0.02, 0.03]), 3)
+    0.031
+    """
+    from scipy.special import stdtrit
+
+    if len(margins) < 2:
+        return None
+    freedom = len(margins) - 1
+    quantiles = float(stdtrit(freedom, 0.975)) + float(stdtrit(freedom, 0.8))
+    return quantiles * PairedDifference(tuple(margins)).standard_error

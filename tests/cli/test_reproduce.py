@@ -87,7 +87,8 @@ def test_from_end_to_end(program, own, tmp_path):
     assert [check["text"] for check in found["checks"]] == ["FedSeq is better", "FedAvg sends 12 models"]
     assert found["checks"][1] == {
         "text": "FedAvg sends 12 models", "sign": "==", "verdict": "does not hold", "left": [20.0, 20.0],
-        "right": [12.0, 12.0], "margins": [-8.0, -8.0], "reason": None,
+        "right": [12.0, 12.0], "margins": [-8.0, -8.0], "reason": None, "interval": None,
+            "detectable": None, "arithmetic": False,
     }  # fmt: skip
     assert found["verdict"] == "does not hold"
     assert len(found["measured"]["small_one"]["fedseq"]["accuracy_last"]) == 2
@@ -168,7 +169,7 @@ def test_the_page(program, own, tmp_path):
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     for line in (
         "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | – | not run |",
-        "| FedAvg sends 12 models | 20 | == | 12 | -8 | does not hold |",
+        "| FedAvg sends 12 models | 20 | == | 12 | -8 | – | does not hold |",
         "As it was expected.",
         "![curves of claim 3](reproduction/03.png)",
         "## Rules",

@@ -9,9 +9,9 @@ import pytest
 
 import fedrelay as fr
 import fedrelay_reproduce.claims
-from fedrelay_reproduce import Check, Claim, ClaimExperiment, Results
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Results, tuning
 from fedrelay_reproduce.catalogue import chosen, load_claims
-from fedrelay_reproduce.claim import SCALES, merged
+from fedrelay_reproduce.claim import merged
 from fedrelay_reproduce.scaled_claim import scaled_claim
 
 CLAIMS = load_claims()
@@ -40,9 +40,16 @@ def test_there_are_29_claims_in_order():
         assert importlib.import_module(f"fedrelay_reproduce.claims.{path.stem}").CLAIM is CLAIMS[number]
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("claim", CLAIMS.values(), ids=lambda claim: f"{claim.number:02}")
-def test_every_claim_can_be_run_at_every_scale(claim, scale, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("claim", "scale"),
+    [
+        pytest.param(claim, scale, id=f"{number:02}-{scale}")
+        for number, claim in CLAIMS.items()
+        for scale in claim.scales
+    ],
+)
+def test_every_claim_can_be_run_at_its_scales(claim, scale, tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "tuned_settings", lambda name: {"methods": {}})
     monkeypatch.setenv("FEDRELAY_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     scaled = scaled_claim(claim, scale, tmp_path)
@@ -61,9 +68,18 @@ def test_digits_can_be_partitioned_as_claims_ask_for(claim, tmp_path):
 
 def test_settings_of_scales_and_of_the_base_are_merged():
     changed = ONLY.but("02/changed", {"methods": ["fedavg", "fedseq", "ida"]}, full={"rounds": 9})
-    assert {scale: changed.spec(scale)["rounds"] for scale in SCALES} == {"smoke": 1, "small": 3, "full": 9}
+    assert {scale: changed.spec(scale)["rounds"] for scale in changed.scales} == {"smoke": 1, "small": 3, "full": 9}
+    assert ONLY.but("02/medium", {}, medium={"rounds": 5}).spec("medium")["rounds"] == 5
     assert changed.spec("small") == {"methods": ["fedavg", "fedseq", "ida"], "rounds": 3}
     assert (changed.kind, ONLY.but("02/other", {}, kind="transfers").kind) == ("comparison", "transfers")
+
+
+def test_a_claim_has_the_scales_of_the_experiments_that_its_criterion_uses():
+    assert CLAIMS[14].scales == ("smoke", "small", "full")
+    with pytest.raises(fr.SpecError, match="claim 14: has no scale medium; it has smoke, small, full"):
+        CLAIMS[14].experiments_at("medium")
+    assert set(CLAIMS[17].experiments_at("medium")) == {"shards", "ewc_all"}  # the third is only shown at small
+    assert set(CLAIMS[17].experiments_at("small")) == {"shards", "ewc_all", "connections"}
 
 
 def test_merged():

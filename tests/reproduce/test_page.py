@@ -4,6 +4,8 @@ import pytest
 
 import fedrelay as fr
 from fedrelay_reproduce import Claim, ClaimExperiment
+from fedrelay_reproduce.catalogue import load_claims
+from fedrelay_reproduce.first_edition import first_edition
 from fedrelay_reproduce.page import (
     BEGIN,
     END,
@@ -60,7 +62,7 @@ def test_a_verdict_that_rests_on_little_is_marked(scale, seeds, words):
 
 def test_the_rules_stand_on_the_page_and_so_do_all_words():
     page = reproduction_page({}, {}, {})
-    assert "These rules were fixed before anything was run." in page
+    assert "These rules are fixed before anything is run." in page
     assert "| `speed_up` | How many times fewer rounds a run needs than the baseline to reach an accuracy |" in page
     assert "| `balance_ratio` | rarest over most frequent class in a group, mean over groups |" in page
 
@@ -89,6 +91,33 @@ ENTRY = {
          "reason": None}
     ],
 }  # fmt: skip
+
+
+def test_a_verdict_shows_its_interval_and_whether_it_is_weak():
+    check = {**ENTRY["checks"][0], "left": [2.0, 3.0, 4.0], "right": [1.0] * 3, "margins": [1.0, 2.0, 3.0]}
+    weak = {**check, "interval": (-0.484, 4.484), "detectable": 3.1}
+    page = reproduction_page({1: claim(1)}, {1: {**ENTRY, "checks": [weak]}}, {})
+    assert "| a \\| b | 3.0 ± 1.0 | > | 1 | 2.0 [-0.5, 4.5] | 3.1 | holds (its interval contains 0) |" in page
+    assert "| 3.0 ± 1.0 > 1, margin 2.0 [-0.5, 4.5] | small | 3:20 | holds (weakly) |" in page
+    assert verdict_words({**ENTRY, "checks": [{**check, "interval": (1.0, 3.0)}]}) == "holds"
+
+
+def test_a_claim_of_arithmetic_alone_says_so():
+    identity = {**ENTRY["checks"][0], "arithmetic": True}
+    assert verdict_words({**ENTRY, "checks": [identity]}) == "holds (arithmetic alone)"
+    assert verdict_words({**ENTRY, "checks": [identity, ENTRY["checks"][0]]}) == "holds"
+
+
+def test_the_first_edition_stays_on_the_page():
+    edition = first_edition()
+    assert list(edition.claims) == list(load_claims())
+    assert edition.tally.endswith("15 held, 11 did not, 3 were inconclusive.")
+    page = reproduction_page(load_claims(), {}, {})
+    assert "| 15 | [FedGSP is better and several times faster than parallel methods](#claim-15) |" in page
+    assert "| – | – | – | not run | does not hold |" in page
+    assert "<summary>First edition, 2026-11-16, scale small: does not hold</summary>" in page
+    assert edition.tally in page
+    assert all(before.holds_if in page for before in edition.claims.values())
 
 
 def test_the_short_table_has_the_claims_that_say_most():
@@ -121,7 +150,7 @@ def test_runs_that_failed_are_named_and_readings_belong_to_a_verdict():
 def test_every_claim_has_its_command_and_time():
     page = reproduction_page({1: claim(1)}, {1: ENTRY}, {})
     assert "| 1 | [Title 1](#claim-1) | 2 \\| 1 | 2 > 1 | small | 3:20 | holds |" in page
-    assert "| a \\| b | 2 | > | 1 | 1 | holds |" in page
+    assert "| a \\| b | 2 | > | 1 | 1 | – | holds |" in page
     assert "<sub>`fedrelay reproduce 1 --seeds 2` · its runs took 3:20 · </sub>" in page
 
 

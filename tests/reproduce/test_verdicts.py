@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import pytest
@@ -44,8 +45,10 @@ def test_margins(sign, left, right, expected):
         # mean .5, deviation √4.5, standard error 1.5
         (">", [2.0, -1.0], "inconclusive"),
         (">", [-2.0, 1.0], "inconclusive"),
-        # mean 1, deviation √2, standard error 1: not smaller, so it is decided
-        (">", [2.0, 0.0], "holds"),
+        # mean 1, deviation √2, standard error 1: less than two of them
+        (">", [2.0, 0.0], "inconclusive"),
+        # mean 2, deviation √2, standard error 1: not smaller, so it is decided
+        (">", [3.0, 1.0], "holds"),
         (">=", [0.0, 0.0, 0.0], "holds"),
         (">", [0.0, 0.0, 0.0], "does not hold"),
     ],
@@ -55,7 +58,7 @@ def test_one_check(sign, margins, verdict):
 
 
 def test_the_reason_of_doubt_is_given():
-    assert decide(">", [2.0, -1.0])[1] == "the margin 0.5 is smaller than its standard error 1.5"
+    assert decide(">", [2.0, -1.0])[1] == "the margin 0.5 is smaller than two standard errors of 1.5"
 
 
 def check(left: Operand, sign: Sign, right: Operand) -> Check:
@@ -72,6 +75,24 @@ def test_margins_are_taken_seed_by_seed():
     assert (found.left, found.right, found.margins) == ((0.25, 0.0), (0.05, 0.05), (0.2, -0.05))
     assert (found.text, found.sign) == ("some check", ">=")
     assert verdict == "inconclusive"  # mean .075, standard error .125
+
+
+def test_margins_have_an_interval_and_power():
+    _, (found,) = judge([[check(left, ">", 1.0)] for left in (2.0, 3.0, 4.0)])
+    # mean 2, standard error .577; t(2) at 97.5 % is 4.303, at 80 % 1.061
+    assert found.interval == pytest.approx((2 - 4.303 * 0.57735, 2 + 4.303 * 0.57735), abs=1e-3)
+    assert found.detectable == pytest.approx((4.303 + 1.061) * 0.57735, abs=1e-3)
+    _, (alone,) = judge([[check(2.0, ">", 1.0)]])
+    assert (alone.interval, alone.detectable) == (None, None)
+
+
+def test_arithmetic_decides_nothing_unless_it_is_alone():
+    identity, wrong = replace(YES, arithmetic=True), replace(NO, arithmetic=True)
+    assert judge([[YES, wrong]])[0] == "holds"
+    assert judge([[DOUBT, identity]])[0] == "inconclusive"
+    assert judge([[identity, identity]])[0] == "holds"
+    assert judge([[identity, wrong]])[0] == "does not hold"
+    assert [found.arithmetic for found in judge([[YES, wrong]])[1]] == [False, True]
 
 
 YES, NO, DOUBT = check(0.5, ">", 0.25), check(0.5, "<", 0.25), check(missing("lost"), ">", 0)
@@ -175,7 +196,7 @@ def test_the_rules_as_they_are_written(sign, margins):
     mean = fmean(margins)
     if sign == "==":
         assert verdict == ("holds" if set(margins) == {0} else "does not hold")
-    elif len(margins) > 1 and abs(mean) < stdev(margins) / math.sqrt(len(margins)):
+    elif len(margins) > 1 and abs(mean) < 2 * stdev(margins) / math.sqrt(len(margins)):
         assert verdict == "inconclusive"
     else:
         assert verdict == ("holds" if mean > 0 or (mean == 0 and sign in (">=", "<=")) else "does not hold")

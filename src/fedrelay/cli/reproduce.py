@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
     from fedrelay_reproduce.claim import Claim, Scale
     from fedrelay_reproduce.results import Entry
 
-PAGE, PICTURES = "reproduction.md", "reproduction"
+PAGE, PICTURES, RECORDS = "reproduction.md", "reproduction", "results"
 
 app = typer.Typer()
 
@@ -34,7 +34,9 @@ app = typer.Typer()
 )
 def reproduce(
     claims: Annotated[list[int] | None, Argument(metavar="[CLAIM]…", help="numbers; default all")] = None,
-    scale: Annotated[str, Option(help="smoke (minutes), small (hours) or full (the papers' own settings)")] = "small",
+    scale: Annotated[
+        str, Option(help="smoke (minutes), small (hours), medium (a night) or full (the papers' own settings)")
+    ] = "small",
     seeds: Annotated[int | None, Option(min=1, help="how many; default as the claim says")] = None,
     jobs: Annotated[int, Option(min=0, help="worker processes; 0 = one per core")] = 0,
     device: Annotated[str | None, Option(help="where training runs, such as cuda")] = None,
@@ -77,6 +79,7 @@ def reproduce(
         _write(output, known, chosen_scale, out, write)
         return
     processes = jobs or cores()
+    wanted = wanted if claims else [claim for claim in wanted if chosen_scale in claim.scales]
     scaled = [scaled_claim(claim, chosen_scale, out, seeds, device) for claim in wanted]
     runs = runs_of(scaled)
     with output.showing_warnings():
@@ -103,17 +106,24 @@ def _write(output: CommandOutput, claims: dict[int, Claim], scale: Scale, out: P
     from fedrelay.files import make_folder, write_atomically
     from fedrelay_reproduce.figures import draw_claim
     from fedrelay_reproduce.page import reproduction_page
-    from fedrelay_reproduce.results import NOT_RUN, best_results, judged_again
+    from fedrelay_reproduce.results import NOT_RUN, best_results, judged_again, recorded_entries, write_records
     from fedrelay_reproduce.scaled_claim import scaled_claim
 
-    entries = {number: entry for number, entry in best_results(out, scale).items() if number in claims}
+    records = folder / PICTURES / RECORDS
+    here = {number: entry for number, entry in best_results(out, scale).items() if number in claims}
+    entries = recorded_entries(claims, scale, out, records) | {
+        number: entry for number, entry in here.items() if entry["verdict"] != NOT_RUN
+    }
+    entries = {**here, **entries}
     make_folder(folder / PICTURES)
     pictures: dict[int, str] = {}
     for number, entry in entries.items():
         if entry["verdict"] == NOT_RUN:
             continue
-        scaled = scaled_claim(claims[number], entry["scale"], out, len(entry["seeds"]))
+        scaled = scaled_claim(claims[number], entry["scale"], out, len(entry["seeds"]), records=records)
         entries[number] = judged_again(entry, scaled)
+        if entries[number] is not entry:  # its runs or records are there
+            write_records(scaled, entries[number], records)
         name = f"{PICTURES}/{number:02}.png"
         if draw_claim(scaled, folder / name):
             pictures[number] = name

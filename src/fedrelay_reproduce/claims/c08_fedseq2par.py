@@ -4,20 +4,15 @@ Source: Silvi et al., IEEE Access 2024
 
 In short: 83.7 against 81.9 %; 104 groups
 
-Published: CIFAR-10: FedSeq2Par 83.68 %, 84.21 % and 84.26 % at α = 0, 0.2 and 0.5, above FedSeq everywhere; 104
-groups on average instead of 50.
+Published: CIFAR-10: FedSeq2Par 83.68 %, 84.21 % and 84.26 % at α = 0, 0.2 and 0.5, above FedSeq everywhere; 104 groups
+on average instead of 50.
 
-Holds if: FedSeq2Par ends at least as high as FedSeq; our mean number of groups for the paper's setting is 105.09, a
-sum that no run can change.
+Holds if: FedSeq2Par ends at least as high as FedSeq. Our mean number of groups for the paper's setting is 105.09: a sum
+that no run can change, shown as arithmetic.
 
 Scale small: As claim 1 with 100 rounds; FedSeq2Par grows exponentially from 2 groups to single clients.
 
 Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
-
-Reading (small, holds): FedSeq2Par ends 5 to 9 points higher, more than in the paper, and swings less: at the end,
-short chains of all clients average what long chains have learnt. In the paper's setting we compute 105.09 groups on
-average; the paper prints 104. FedSeq2Par has a fifth more client updates than FedSeq and takes 1.6 times as much
-virtual time, because its first chains are long.
 """
 
 from typing import Any
@@ -54,7 +49,7 @@ def criterion(growing: Results) -> list[Condition]:
     fedseq2par, fedseq = growing["fedseq2par"].accuracy_last, growing["fedseq"].accuracy_last
     return [
         Check("FedSeq2Par ends at least as high as FedSeq", fedseq2par, ">=", fedseq),
-        Check("the paper's setting has 105.09 groups on average", abs(groups - 105.09), "<", 0.005),
+        Check("the paper's setting has 105.09 groups on average", abs(groups - 105.09), "<", 0.005, arithmetic=True),
     ]
 
 

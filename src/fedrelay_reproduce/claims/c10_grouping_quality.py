@@ -4,30 +4,26 @@ Source: Zaccone et al., ICPR 2022, table IV
 
 In short: balance .334 … .271, k-means .207, random .068
 
-Published: Balance ratio on CIFAR-10: greedy by cosine of classifiers .334, by confidence and cosine .311, Gini .298,
-KL .271, k-means .207, Wasserstein .08, random .068; groups cover 75 to 90 % of the classes.
+Published: Balance ratio on CIFAR-10, mean over α = 0, 0.2 and 0.5: greedy by cosine of classifiers .334, by confidence
+and cosine .311, Gini .298, KL .271, k-means of classifiers .207, Wasserstein .08, random .068; groups cover 75 to 90 %
+of the classes.
 
-Holds if: Greedy groups by cosine, KL and Gini have a higher balance ratio than k-means groups, those a higher one
-than random groups, and groups by the Wasserstein distance are within 0.05 of random ones.
+Holds if: Greedy groups have a higher balance ratio than k-means groups of classifiers, in the mean over cosine, KL and
+Gini; those have a higher one than random groups; groups by the Wasserstein distance are within 0.02 of random ones.
 
-Scale small: Groups only; nothing is trained except profiles (10 epochs): Fashion-MNIST, 200 clients with 100 images,
-α = 0.2, groups of 800 images. The tolerance for Wasserstein groups, .05, is larger than the gain of k-means groups
-over random ones.
+Scale small: Groups only; nothing is trained except profiles (10 epochs): Fashion-MNIST, 200 clients with 100 images, α
+= 0.2 alone, groups of 800 images.
 
 Shows: balance_ratio, covered_classes, median_cpd, groups
-
-Reading (small, holds): The order is that of the paper. Greedy groups by cosine of classifiers are best at .33, as in
-the paper; k-means gains less over random groups (.13 against .10) than in the paper (.21 against .07). Groups by KL,
-Gini and cosine of confidence are too close together to rank them. Nearly all groups cover all classes, unlike in the
-paper, whose α we do not know.
 """
 
-from fedrelay_reproduce import Check, Claim, Condition, Results, least
+from fedrelay_reproduce import Check, Claim, Condition, Results, mean
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 
 GROUPINGS = {
     "random": {},
     "kmeans_conf": {"assign": "kmeans", "profile": "conf"},
+    "kmeans_clf": {"assign": "kmeans", "profile": "clf"},
     "wasserstein_conf": {"assign": "greedy", "distance": "wasserstein", "profile": "conf"},
     "kl_conf": {"assign": "greedy", "distance": "kl", "profile": "conf"},
     "gini_conf": {"assign": "greedy", "distance": "gini", "profile": "conf"},
@@ -46,13 +42,13 @@ GROUPS = ALPHA_0.but(
 
 
 def criterion(groups: Results) -> list[Condition]:
-    greedy = least(*(groups[name].balance_ratio for name in ("cosine_clf", "cosine_conf", "gini_conf", "kl_conf")))
-    kmeans, random = groups["kmeans_conf"].balance_ratio, groups["random"].balance_ratio
+    greedy = mean(*(groups[name].balance_ratio for name in ("cosine_clf", "cosine_conf", "gini_conf", "kl_conf")))
+    kmeans, random = groups["kmeans_clf"].balance_ratio, groups["random"].balance_ratio
     wasserstein = groups["wasserstein_conf"].balance_ratio
     return [
-        Check("greedy groups are better balanced than k-means groups", greedy, ">", kmeans),
+        Check("greedy groups are better balanced than k-means groups, in the mean", greedy, ">", kmeans),
         Check("k-means groups are better balanced than random ones", kmeans, ">", random),
-        Check("Wasserstein groups are within 0.05 of random ones", abs(wasserstein - random), "<=", 0.05),
+        Check("Wasserstein groups are within 0.02 of random ones", abs(wasserstein - random), "<=", 0.02),
     ]
 
 

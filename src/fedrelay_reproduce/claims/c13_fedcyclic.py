@@ -6,21 +6,20 @@ In short: 82.5 against 71.3 %
 
 Published: CIFAR-10 at α = 0: FedCyclic 82.45 %, FedAvg 71.27 %; nothing runs side by side.
 
-Holds if: A ring through a fifth of the clients is at least as good as FedAvg, and takes as many times longer by the
-virtual clock as there are clients in it, within 10 %.
+Holds if: A ring through a fifth of the clients is at least as good as FedAvg. That it takes as many times longer by the
+virtual clock as there are clients in it, within 10 %, follows from how the clock counts: arithmetic.
 
 Scale small: FedAvg of claim 1, and FedCyclic with the same settings.
 
-Shows: accuracy_last, virtual_seconds, longest_route, transfers
+Scale medium: FedAvg of claim 1, and FedCyclic tuned alike.
 
-Reading (small, holds): FedCyclic ends 11 points above FedAvg and takes 18.7 times as long, because 20 clients train
-one after the other. FedSeq is 8 points higher still, in half that time.
+Shows: accuracy_last, virtual_seconds, longest_route, transfers
 """
 
 from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 
-RING = ALPHA_0.but("13/ring", {"methods": ["fedcyclic"], "grouping": None})
+RING = ALPHA_0.but("13/ring", {"methods": ["fedcyclic"], "grouping": None}, medium={})
 
 
 def criterion(alpha_0: Results, ring: Results) -> list[Condition]:
@@ -28,7 +27,7 @@ def criterion(alpha_0: Results, ring: Results) -> list[Condition]:
     slower = fedcyclic.virtual_seconds / fedavg.virtual_seconds / fedcyclic.longest_route
     return [
         Check("FedCyclic ends at least as high as FedAvg", fedcyclic.accuracy_last, ">=", fedavg.accuracy_last),
-        Check("its time is that of FedAvg times its clients, within 10 %", abs(slower - 1), "<=", 0.1),
+        Check("its time is that of FedAvg times its clients, within 10 %", abs(slower - 1), "<=", 0.1, arithmetic=True),
     ]
 
 

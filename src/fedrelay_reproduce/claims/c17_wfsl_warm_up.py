@@ -4,49 +4,50 @@ Source: Arafeh et al., WFSL, 2025, table II
 
 In short: 95.3, 89.2, 86.1 % against 17 and 9 %
 
-Published: MNIST in shards, 50 cycles: all clients 95.3 %, genetic choice 89.2 %, random choice 86.1 %, EWC 17 % and 9
-%. Table II: all .950, genetic .861 to .906, random .770 to .877, EWC .09 to .45.
+Published: MNIST in shards, 50 cycles: all clients 95.3 %, genetic choice 89.2 %, random choice 86.1 %, EWC 17 % (all
+clients) and 9 % (random choice). Table II: all .950, genetic .861 to .906, random .770 to .877, EWC .09 to .45.
 
-Holds if: All clients are better than the genetic choice, which is at most 1 point below the random choice; all three
-are at least 20 points above EWC; the genetic choice takes fewer turns than all clients.
+Holds if: By the final model: all clients end above the genetic choice, that above the random choice; all clients end at
+least 20 points above EWC on all clients, both as the authors ran it (one Adam whose memory passes from client to
+client) and with SGD, as WFSL has it.
 
-Scale small: MNIST, 60 clients with two shards of 400 images, a dense network with one hidden layer of 64, learning
-rate 0.01, batches of 50, 30 cycles, ten clients chosen; EWC with strength 0.5 on rings of ten; the regulator keeps α
-= 0.1 of the model received, and α is not varied. The same on NSL-KDD with Dirichlet 0.1 is shown but not part of the
-criterion.
+Scale small: MNIST, 60 clients with two shards of 400 images, a dense network with one hidden layer of 64, learning rate
+0.01, batches of 50, 30 cycles, ten clients chosen; EWC with strength 0.5; the regulator keeps α = 0.1 of the model
+received. The same on NSL-KDD with Dirichlet 0.1 is shown but not part of the criterion.
 
-Shows: accuracy_last, accuracy_best, client_updates, transfers
+Scale medium: The paper's setting except for 30 cycles instead of 50: all of MNIST, one shard of 400 images a client,
+which gives 140 clients; the same network, five epochs a hop, α = 1/7 and profiles at learning rate 0.1 as in the
+authors' program. Five seeds.
 
-Reading (small, does not hold): With all clients it reaches 95.5 %, as in the paper; ten chosen clients need a fifth
-of the hops. Two parts fail. (1) The genetic choice is worse than a random one, because its objective asks for clients
-whose models are alike: its ten clients hold 6 to 8 of the ten digits and up to 4,400 of 8,000 images of a single one,
-random ones 9 or 10. Without that objective (`warmup.select.similarity: 0`, clusters alone) it ends at 86.7 ± 1.2 %,
-above random; by updates instead of models (`vectors: update`) it falls to 73.9 %; the weights of the authors' program
-change nothing, since all clients are equally large. (2) EWC does not fail: with strength 0.5 it equals FedCyclic up
-to noise (86.1 ± .8 %), with other clients in every round, so nothing is forgotten for good. Strengths of 100 and more
-diverge. The paper reports 9 to 45 %. The authors' runs of EWC use one Adam, learning rate 0.01, whose memory passes
-from client to client (`train.optimizer=adam`, `train.optimizer_state=payload`), while WFSL uses SGD; imitated in the
-paper's setting (one shard a client), EWC falls to 13 to 30 %, and with SGD it reaches 46 to 76 %. So the published
-gap is largely that of the optimiser. These runs were made when the genetic choice had neither a memory nor strict
-cluster balance.
+Shows: accuracy, accuracy_best
 """
 
 from typing import Any
 
-from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, least
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
+
+ONE_ADAM = {"optimizer": "adam", "optimizer_state": "payload"}
+"""The authors' runs of EWC: one Adam whose memory passes from client to client."""
 
 
-def methods(cycles: int, ring: float, **search: int) -> list[dict[str, Any]]:
-    """WFSL with three choices of clients, and EWC on rings of this share of the clients."""
+def ewc(ring: float) -> list[dict[str, Any]]:
+    """EWC on rings of this share of the clients, with SGD and as the authors ran it."""
+    common = {"method": "ewc", "terms": {"fisher": {"strength": 0.5}}, "fraction": ring}
+    return [common, {**common, "label": "ewc, one adam", "train": ONE_ADAM}]
+
+
+def methods(cycles: int, ring: float, keep: float = 0.1, **search: float) -> list[dict[str, Any]]:
+    """WFSL with three choices of clients, and EWC on rings; the regulator keeps this share of the model received."""
 
     def wfsl(label: str, **chosen: Any) -> dict[str, Any]:
-        return {"method": "wfsl", "label": label, "warmup": {"cycles": cycles, "final": "mean", **chosen}}
+        warmup = {"cycles": cycles, "final": "mean", "alpha": keep, **chosen}
+        return {"method": "wfsl", "label": label, "warmup": warmup}
 
     return [
         wfsl("everybody"),
         wfsl("genetic", select={"by": "genetic", "count": 10, **search}),
         wfsl("random", select={"by": "random", "count": 10}),
-        {"method": "ewc", "terms": {"fisher": {"strength": 0.5}}, "fraction": ring},
+        *ewc(ring),
     ]
 
 
@@ -66,15 +67,29 @@ SHARDS = ClaimExperiment(
         "train": {"lr": 0.05, "batch_size": 10},
         "rounds": 6,
     },
+    medium={
+        "methods": methods(30, 10 / 140, keep=1 / 7, profile_lr=0.1),
+        "data": {"clients": 140, "shards_per_client": 1, "test_samples": None},
+        "train": {"epochs": 5},
+    },
     full={
-        "methods": methods(50, 0.14),
-        "data": {"clients": 70, "test_samples": None},
-        "model": {"name": "logistic"},
+        "methods": methods(50, 10 / 140, keep=1 / 7, profile_lr=0.1),
+        "data": {"clients": 140, "shards_per_client": 1, "test_samples": None},
+        "train": {"epochs": 5},
         "rounds": 50,
     },
 )
 
-NSL_KDD = {"name": "nsl-kdd", "partition": "dirichlet", "alpha": 0.1, "shard_size": None}
+EWC_ALL = SHARDS.but(
+    "17/ewc_all",
+    {"methods": ewc(1.0)},
+    smoke={"methods": ewc(1.0)},
+    medium={"methods": ewc(1.0)},
+    full={"methods": ewc(1.0)},
+)
+"""EWC on a ring through all clients; the paper reports both."""
+
+NSL_KDD = {"name": "nsl-kdd", "partition": "dirichlet", "alpha": 0.1, "shard_size": None, "shards_per_client": None}
 CONNECTIONS = SHARDS.but(
     "17/connections",
     {"data": {**NSL_KDD, "samples": 24000}},
@@ -83,16 +98,21 @@ CONNECTIONS = SHARDS.but(
 )
 
 
-def criterion(shards: Results) -> list[Condition]:
-    everybody, genetic, random = (shards[name].accuracy_last for name in ("everybody", "genetic", "random"))
-    gain = least(everybody, genetic, random) - shards["ewc"].accuracy_last
-    updates = [shards[name].client_updates for name in ("genetic", "everybody")]
+def criterion(shards: Results, ewc_all: Results) -> list[Condition]:
+    everybody, genetic, random = (shards[name].accuracy for name in ("everybody", "genetic", "random"))
+    with_sgd, with_adam = (ewc_all[name].accuracy for name in ("ewc", "ewc, one adam"))
     return [
         Check("all clients end above the genetic choice", everybody, ">", genetic),
-        Check("the genetic choice ends at most 1 point below the random choice", genetic, ">=", random - 0.01),
-        Check("all three end at least 20 points above EWC", gain, ">=", 0.2),
-        Check("the genetic choice takes fewer client updates than all clients", updates[0], "<", updates[1]),
+        Check("the genetic choice ends above the random choice", genetic, ">", random),
+        Check("all clients end 20 points above EWC with one Adam", everybody - with_adam, ">=", 0.2),
+        Check("all clients end 20 points above EWC with SGD", everybody - with_sgd, ">=", 0.2),
     ]
 
 
-CLAIM = Claim(17, __doc__, criterion, {"shards": SHARDS, "connections": CONNECTIONS})
+CLAIM = Claim(
+    17,
+    __doc__,
+    criterion,
+    {"shards": SHARDS, "ewc_all": EWC_ALL, "connections": CONNECTIONS},
+    seeds={"medium": 5},
+)

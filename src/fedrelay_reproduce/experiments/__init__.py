@@ -12,6 +12,8 @@ from fedrelay_reproduce.experiments.comparison import ComparisonRuns
 from fedrelay_reproduce.experiments.groups import GroupComparison
 from fedrelay_reproduce.experiments.image_recovery import ImageRecovery
 from fedrelay_reproduce.experiments.transfers import TransferCounts
+from fedrelay_reproduce.records import load_record
+from fedrelay_reproduce.tuning import with_tuned_settings
 
 __all__ = [
     "ClaimRun",
@@ -32,11 +34,19 @@ KINDS: Mapping[Kind, type[ExperimentRuns]] = {
 
 
 def open_runs(
-    experiment: ClaimExperiment, scale: Scale, seeds: Sequence[int], out: Path, device: str | None = None
+    experiment: ClaimExperiment,
+    scale: Scale,
+    seeds: Sequence[int],
+    out: Path,
+    device: str | None = None,
+    records: Path | None = None,
 ) -> ExperimentRuns:
-    """The runs of an experiment at a scale, in its folder below `out`."""
+    """The runs of an experiment at a scale, in its folder below `out`, or else as its record below `records` says."""
     spec = merged(experiment.spec(scale), {"train": {"device": device}} if device is not None else {})
-    runs = KINDS[experiment.kind](experiment.folder, out / scale / experiment.folder, spec, tuple(seeds))
+    if scale == "medium" and experiment.kind == "comparison" and experiment.tuned is not None:
+        spec = with_tuned_settings(spec, experiment.tuned)
+    record = load_record(records, scale, experiment, spec) if records is not None else None
+    runs = KINDS[experiment.kind](experiment.folder, out / scale / experiment.folder, spec, tuple(seeds), record)
     try:
         _ = runs.names
     except fr.SpecError as error:

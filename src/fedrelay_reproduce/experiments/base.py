@@ -19,6 +19,7 @@ from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.spec import ComparisonEntry, DataSettings, validate
 from fedrelay.files import make_folder, write_atomically
 from fedrelay_reproduce.criteria import Measured
+from fedrelay_reproduce.records import Record, measured_of
 
 Values = dict[str, float | None]
 """Measures by name."""
@@ -32,6 +33,8 @@ class ExperimentRuns(ABC):
     folder: Path
     spec: Mapping[str, Any]
     seeds: tuple[int, ...]
+    record: Record | None = None
+    """What is known of runs that are not here, see `records`."""
 
     @property
     @abstractmethod
@@ -69,7 +72,11 @@ class ExperimentRuns(ABC):
 
     def done(self, run: ClaimRun) -> bool:
         """Whether a run is complete or has failed for good."""
-        return self._file(run.seed).is_file()
+        return self._file(run.seed).is_file() or self.recorded(self.names[0], run.seed) is not None
+
+    def recorded(self, name: str, seed: int) -> Measured | None:
+        """What the record says of a run."""
+        return measured_of(self.record, name, seed) if self.record is not None else None
 
     def execute(self, run: ClaimRun) -> None:
         """Do one run, or continue it."""
@@ -82,7 +89,7 @@ class ExperimentRuns(ABC):
         """What was measured of a method or grouping with one seed."""
         path = self._file(seed)
         if not path.is_file():
-            return Measured(name, {}, problem=f"seed {seed} was not run")
+            return self.recorded(name, seed) or Measured(name, {}, problem=f"seed {seed} was not run")
         found = read_json(path).get("measured", {})
         if name not in found:
             raise fr.RunFolderError(f"{path}: is damaged ({name!r} is missing)")
@@ -91,7 +98,11 @@ class ExperimentRuns(ABC):
     def seconds(self, seed: int) -> float:
         """How long the runs with one seed took."""
         path = self._file(seed)
-        return float(read_json(path).get("seconds", 0.0)) if path.is_file() else 0.0
+        return float(read_json(path).get("seconds", 0.0)) if path.is_file() else self.recorded_seconds(seed)
+
+    def recorded_seconds(self, seed: int) -> float:
+        """How long the runs with one seed took, by the record."""
+        return float(self.record["seconds"].get(str(seed), 0.0)) if self.record is not None else 0.0
 
     def _file(self, seed: int) -> Path:
         return self.folder / f"seed-{seed}.json"

@@ -43,7 +43,8 @@ class ComparisonRuns(ComparedMethods):
 
     def done(self, run: ClaimRun) -> bool:
         path = self.path(str(run.method), run.seed)
-        return (path / "result.json").is_file() or _failure(path) is not None
+        here = (path / "result.json").is_file() or _failure(path) is not None
+        return here or self.recorded(str(run.method), run.seed) is not None
 
     def execute(self, run: ClaimRun) -> None:
         entry, experiment = self.experiments[str(run.method), run.seed]
@@ -61,7 +62,7 @@ class ComparisonRuns(ComparedMethods):
         if failure := _failure(path):
             return Measured(name, {}, curve, rounds, problem=f"{FAILURES[failure][1]} with seed {seed}")
         if summary is None:
-            return Measured(name, {}, problem=f"seed {seed} was not run to its end")
+            return self.recorded(name, seed) or Measured(name, {}, problem=f"seed {seed} was not run to its end")
         return Measured(name, measures(summary, curve), curve, rounds)
 
     def seconds(self, seed: int) -> float:

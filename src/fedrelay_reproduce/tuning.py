@@ -1,0 +1,223 @@
+"""Step sizes for claims: every method is tuned with the same rule, before the seeds that a claim is judged by.
+
+1. Every learning rate of `RATES` is tried. While the best is the smallest or the largest, one beyond it is tried too,
+   at most `EXTENSIONS` times.
+2. A method with a hyperparameter of its own then tries other values of that one with the learning rate that was best.
+3. Trials have one seed, which no claim uses, and are scored on validation samples: the mean accuracy of the last
+   evaluations. Test samples have no say. A trial that diverges is the worst.
+4. A trial is the beginning of a run of full length (a third by default), because growing groups depend on its end.
+
+`python -m fedrelay_reproduce.tuning NAME` runs a tuning, continues it after an interruption, and writes what was
+chosen, with every trial, to a JSON file of this package. Claims read their settings from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import fedrelay as fr
+from fedrelay.engines.local.simulation_engine import cores
+from fedrelay.experiment.comparison_runs import experiments
+from fedrelay.experiment.spec import set_path, validate
+from fedrelay.files import make_folder, write_atomically
+from fedrelay.runtime.result import on_validation
+from fedrelay.tuning.score import Rung
+from fedrelay.tuning.trial_runs import NO_OWN_INPUTS, TrialRun, executing
+from fedrelay_reproduce.claim import ClaimTuning, Spec, merged
+
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+STEP = 10**0.5
+"""The factor between a learning rate at the edge and the one beyond it."""
+
+EXTENSIONS = 2
+SEED = 101
+VALIDATION = 0.2
+TUNED = files(__package__).joinpath("tuned")
+"""One file for each tuning."""
+
+Settings = dict[str, Any]
+"""Settings by their place in a spec, such as `train.lr`."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings that were tried, and their score; None if the run diverged."""
+
+    settings: Settings
+    score: float | None
+
+    @property
+    def rank(self) -> float:
+        return -1.0 if self.score is None else self.score
+
+
+Search = Generator[list[Settings], Sequence[float | None], list[Trial]]
+"""Yields the settings to try next, is sent their scores in the same order, and returns all trials."""
+
+
+def search(hyperparameter: Mapping[str, Sequence[Any]]) -> Search:
+    """The trials of one method by rules 1 and 2."""
+    trials: list[Trial] = []
+
+    def wave(tried: list[Settings]) -> Generator[list[Settings], Sequence[float | None], None]:
+        scores = yield tried
+        trials.extend(Trial(*each) for each in zip(tried, scores, strict=True))
+
+    yield from wave([{"train.lr": rate} for rate in RATES])
+    for _ in range(EXTENSIONS):
+        best, rates = best_of(trials).settings["train.lr"], [trial.settings["train.lr"] for trial in trials]
+        if best not in (min(rates), max(rates)):
+            break
+        beyond = best * STEP if best == max(rates) else best / STEP
+        yield from wave([{"train.lr": float(f"{beyond:.2g}")}])
+    best_rate = best_of(trials).settings
+    for key, values in hyperparameter.items():
+        yield from wave([{**best_rate, key: value} for value in values])
+    return trials
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """The best trial; of equal ones the first."""
+    return max(trials, key=lambda trial: trial.rank)
+
+
+def tune(tuning: ClaimTuning, out: Path, processes: int) -> dict[str, list[Trial]]:
+    """All trials of every method; runs below `out` that are there already are not done again."""
+    spec = merged(tuning.experiment.spec(tuning.scale), {"data": {"validation": VALIDATION}})
+    entries = {entry.name: _entry(given) for entry, given in _named(spec)}
+    searches = {name: search(tuning.hyperparameters.get(name, {})) for name in entries}
+    wanted = {name: next(each) for name, each in searches.items()}
+    found: dict[str, list[Trial]] = {}
+    with executing(processes, NO_OWN_INPUTS, lambda run: print(f"  {run.title}", flush=True)) as execute:
+        while wanted:
+            runs = {
+                name: [_run(tuning, spec, entries[name], name, settings, out) for settings in tried]
+                for name, tried in wanted.items()
+            }
+            execute([run for each in runs.values() for run in each])
+            before, wanted = wanted, {}
+            for name in before:
+                try:
+                    wanted[name] = searches[name].send([score(run) for run in runs[name]])
+                except StopIteration as end:
+                    found[name] = end.value
+    return {name: found[name] for name in entries}
+
+
+def score(run: TrialRun) -> float | None:
+    """The mean validation accuracy of the last evaluations; None if the run failed."""
+    rows, problem = run.rows()
+    last = rows[-run.experiment.eval.last :]
+    return None if problem else fmean(row[on_validation("accuracy")] for row in last)
+
+
+def tuned_settings(name: str) -> dict[str, Any]:
+    """What a tuning chose, as its file says.
+
+    Raises:
+        SpecError: if it was not run yet.
+    """
+    path = TUNED.joinpath(f"{name}.json")
+    if not path.is_file():
+        raise fr.SpecError(f"methods are not tuned yet: run 'python -m fedrelay_reproduce.tuning {name}' first")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def with_tuned_settings(spec: Spec, name: str) -> dict[str, Any]:
+    """A comparison whose methods have the settings that a tuning chose.
+
+    A method that was not tuned under its label has the settings of its own name, or of the name that its own begins
+    with: `spfl+fedprox` those of `spfl`. Others keep what the spec says.
+    """
+    chosen = tuned_settings(name)["methods"]
+    tuned = []
+    for entry, given in _named(spec):
+        names = [entry.name, *_beginnings(entry.name), *_beginnings(entry.method)]
+        found = next((chosen[each] for each in names if each in chosen), None)
+        tuned.append(_with(_entry(given), found["settings"]) if found is not None else given)
+    return {**spec, "methods": tuned}
+
+
+def _beginnings(method: str) -> list[str]:
+    """The name of a combination and of what it begins with, the longest first."""
+    parts = method.split("+")
+    return ["+".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def _named(spec: Spec) -> list[tuple[Any, Any]]:
+    """The methods of a comparison, checked, each with what the spec says."""
+    comparison = validate(fr.Comparison, {**spec, "seeds": (SEED,)})
+    return list(zip(comparison.methods, spec["methods"], strict=True))
+
+
+def _entry(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    return {"method": given} if isinstance(given, str) else json.loads(json.dumps(given))
+
+
+def _with(entry: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    changed: dict[str, Any] = json.loads(json.dumps(entry))
+    for path, value in settings.items():
+        set_path(changed, path, value)
+    return changed
+
+
+def _run(
+    tuning: ClaimTuning, spec: Spec, entry: Mapping[str, Any], name: str, settings: Settings, out: Path
+) -> TrialRun:
+    """The run of a trial in a folder of its own."""
+    trial = _with({**entry, "label": "trial"}, settings)
+    others = [each for each in spec["methods"] if _entry(each) != entry]  # all methods share public samples and classes
+    tree = {**spec, "methods": [trial, *others], "seeds": (SEED,), "engine": {"workers": 1}}
+    [(_, experiment), *_] = experiments(validate(fr.Comparison, tree))
+    label = ", ".join(f"{path.rpartition('.')[2]} {value:g}" for path, value in settings.items())
+    folder = out / "tuning" / tuning.name / name.replace("/", "-") / label.replace(", ", "-").replace(" ", "_")
+    rung = Rung(tuning.share, experiment.rounds, experiment.stop)
+    return TrialRun(f"{name}, {label}", experiment.model_copy(update={"out": folder}), rung)
+
+
+def main() -> None:
+    """Run the tunings of claims and write what they chose."""
+    from fedrelay_reproduce.catalogue import load_claims
+
+    known = {each.name: each for claim in load_claims().values() for each in claim.tunings}
+    parser = argparse.ArgumentParser(description="Tune the methods of claims.")
+    parser.add_argument("name", nargs="+", choices=[*known])
+    parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for all runs")
+    parser.add_argument("--jobs", type=int, default=cores(), help="worker processes")
+    given = parser.parse_args()
+    for name in given.name:
+        tuning = known[name]
+        found = tune(tuning, given.out, given.jobs)
+        text = json.dumps(_facts(tuning, found), indent=1, ensure_ascii=False)
+        make_folder(Path(str(TUNED)))
+        write_atomically(Path(str(TUNED)) / f"{name}.json", f"{text}\n".encode())
+
+
+def _facts(tuning: ClaimTuning, found: Mapping[str, Sequence[Trial]]) -> dict[str, Any]:
+    """A tuning as JSON: the rule, and for every method what was chosen and every trial."""
+    spec = tuning.experiment.spec(tuning.scale)
+    return {
+        "rates": RATES,
+        "seed": SEED,
+        "validation": VALIDATION,
+        "rounds": round(tuning.share * spec["rounds"]),
+        "methods": {
+            name: {
+                "settings": best_of(trials).settings,
+                "score": best_of(trials).score,
+                "trials": [{**trial.settings, "score": trial.score} for trial in trials],
+            }
+            for name, trials in found.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()

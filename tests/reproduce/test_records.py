@@ -1,0 +1,81 @@
+"""Records: what a page needs of runs, in small files."""
+
+from __future__ import annotations
+
+import json
+
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Measured, Results, rounds_to
+from fedrelay_reproduce.records import record_path, write_record
+from fedrelay_reproduce.results import NOT_RUN, entry_of, recorded_entries, write_records
+from fedrelay_reproduce.scaled_claim import scaled_claim
+
+TEXT = """One is better.
+
+Source: somebody
+
+In short: 2 > 1
+
+Published: 2 against 1
+
+Holds if: it is
+"""
+ONLY = ClaimExperiment("01/only", {"methods": ["fedavg", "fedseq"], "data": {"name": "digits"}, "rounds": 3})
+
+
+def criterion(only: Results) -> list[Check]:
+    return [
+        Check("better", only["fedseq"].accuracy_last, ">", only["fedavg"].accuracy_last),
+        Check("faster", rounds_to(only["fedseq"], 0.5), "<", rounds_to(only["fedavg"], 0.5)),
+    ]
+
+
+CLAIM = Claim(1, TEXT, criterion, {"only": ONLY}, seeds={"small": 2})
+
+
+def run(name: str, last: float, reached: int) -> Measured:
+    curve = [
+        {"round": each, "accuracy": last if each >= reached else 0.1, "client_updates": 10 * each, "loss": 1.0}
+        for each in (1, 2, 3)
+    ]
+    return Measured(name, {"accuracy_last": last, "bytes": 1e7 / 3, "seconds": 1.25}, curve, 3)
+
+
+def recorded(folder, spec=None):
+    runs = {
+        "fedavg": {1: run("fedavg", 0.6, 3), 2: run("fedavg", 0.61, 3)},
+        "fedseq": {1: run("fedseq", 0.8, 2), 2: run("fedseq", 0.82, 2)},
+    }
+    path = record_path(folder, "small", "01/only")
+    write_record(
+        path, spec or ONLY.spec("small"), runs, {"versions": {"fedrelay": "1"}, "seconds": {"1": 2.5, "2": 2.5}}
+    )
+    return path
+
+
+def test_a_claim_is_judged_by_its_records(tmp_path):
+    recorded(tmp_path / "records")
+    entry = recorded_entries({1: CLAIM}, "small", tmp_path / "none", tmp_path / "records")[1]
+    assert (entry["verdict"], entry["scale"], entry["seeds"], entry["seconds"]) == ("holds", "small", [1, 2], 5.0)
+    assert entry["versions"] == {"fedrelay": "1"}
+    assert entry["measured"]["only"]["fedseq"]["bytes"] == [3333330.0, 3333330.0]
+    assert entry["checks"][1]["left"] == (2.0, 2.0)
+
+
+def test_records_with_other_settings_do_not_count(tmp_path):
+    recorded(tmp_path, {**ONLY.spec("small"), "rounds": 4})
+    assert recorded_entries({1: CLAIM}, "small", tmp_path / "none", tmp_path) == {}
+
+
+def test_runs_are_not_taken_from_records_unless_asked(tmp_path):
+    recorded(tmp_path)
+    assert entry_of(scaled_claim(CLAIM, "small", tmp_path / "none"))["verdict"] == NOT_RUN
+
+
+def test_records_made_of_records_are_the_same(tmp_path):
+    path = recorded(tmp_path)
+    before = path.read_bytes()
+    scaled = scaled_claim(CLAIM, "small", tmp_path / "none", records=tmp_path)
+    entry = {**entry_of(scaled), "versions": {"fedrelay": "1"}}
+    write_records(scaled, entry, tmp_path)
+    assert json.loads(path.read_text())["runs"] == json.loads(before)["runs"]
+    assert "loss" not in json.loads(before)["runs"]["fedavg"]["1"]["curve"]

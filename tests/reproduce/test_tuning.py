@@ -1,0 +1,91 @@
+"""Tuning for claims: which trials there are, what they are scored by, and how claims use what was chosen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fedrelay as fr
+from fedrelay_reproduce import ClaimExperiment, ClaimTuning, tuning
+from fedrelay_reproduce.claims.c15_fedgsp import TUNING
+from fedrelay_reproduce.tuning import EXTENSIONS, RATES, best_of, search, tune, with_tuned_settings
+
+
+def trials(scores, hyperparameter=None):
+    """All trials of a search whose scores are a function of the settings."""
+    going = search(hyperparameter or {})
+    wanted = next(going)
+    while True:
+        try:
+            wanted = going.send([scores(settings) for settings in wanted])
+        except StopIteration as end:
+            return end.value
+
+
+def test_the_grid_is_tried_and_goes_on_where_the_best_is_at_its_edge():
+    inside = trials(lambda settings: -abs(settings["train.lr"] - 0.03))
+    assert [trial.settings["train.lr"] for trial in inside] == list(RATES)
+    assert best_of(inside).settings == {"train.lr": 0.03}
+    above = trials(lambda settings: settings["train.lr"])
+    assert [trial.settings["train.lr"] for trial in above][len(RATES) :] == [0.95, 3.0]
+    assert len(above) == len(RATES) + EXTENSIONS
+    below = trials(lambda settings: -abs(settings["train.lr"] - 0.001))
+    assert [trial.settings["train.lr"] for trial in below][len(RATES) :] == [0.00095, 0.0003]
+
+
+def test_a_hyperparameter_is_tried_with_the_best_learning_rate():
+    found = trials(
+        lambda settings: -abs(settings["train.lr"] - 0.1) - abs(settings.get("merge.lr", 0.1) - 1),
+        {"merge.lr": (0.01, 1.0)},
+    )
+    assert [trial.settings for trial in found[len(RATES) :]] == [
+        {"train.lr": 0.1, "merge.lr": 0.01},
+        {"train.lr": 0.1, "merge.lr": 1.0},
+    ]
+    assert best_of(found).settings == {"train.lr": 0.1, "merge.lr": 1.0}
+
+
+def test_a_trial_that_diverged_is_the_worst():
+    found = trials(lambda settings: None if settings["train.lr"] > 0.02 else settings["train.lr"])
+    assert best_of(found).settings == {"train.lr": 0.01}
+
+
+def test_runs_are_the_beginning_of_the_full_run_on_validation_samples(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "RATES", (0.01, 0.1))
+    experiment = ClaimExperiment(
+        "15/toy",
+        {"methods": ["fedavg"], "data": {"name": "digits", "clients": 5, "samples": 200}, "rounds": 6, "fraction": 1},
+    )
+    wanted = ClaimTuning("toy", experiment, scale="small")
+    found = tune(wanted, tmp_path, processes=1)["fedavg"]
+    run = tmp_path / "tuning" / "toy" / "fedavg" / "lr_0.1"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [1, 2]  # a third of six rounds
+    scores = [row["validation_accuracy"] for row in rows]
+    assert next(trial.score for trial in found if trial.settings["train.lr"] == 0.1) == pytest.approx(sum(scores) / 2)
+    assert tune(wanted, tmp_path, processes=1)["fedavg"] == found  # nothing is done twice
+
+
+def test_claims_take_what_was_chosen_for_a_label_a_method_or_its_beginning(monkeypatch):
+    chosen = {"methods": {"fedseq": {"settings": {"train.lr": 0.5}}, "fast": {"settings": {"train.lr": 0.7}}}}
+    monkeypatch.setattr(tuning, "tuned_settings", lambda name: chosen)
+    methods = ["fedavg", {"method": "fedseq", "label": "random", "train": {"clip": 1}}, "fedseq+feddyn"]
+    spec = {"methods": [*methods, {"method": "fedavg", "label": "fast"}], "train": {"lr": 0.1}}
+    assert with_tuned_settings(spec, "toy")["methods"] == [
+        "fedavg",
+        {"method": "fedseq", "label": "random", "train": {"clip": 1, "lr": 0.5}},
+        {"method": "fedseq+feddyn", "train": {"lr": 0.5}},
+        {"method": "fedavg", "label": "fast", "train": {"lr": 0.7}},
+    ]
+    assert spec["methods"][:3] == methods
+
+
+def test_methods_that_are_not_tuned_yet_are_refused():
+    with pytest.raises(fr.SpecError, match=r"not tuned yet: run 'python -m fedrelay_reproduce.tuning nothing' first"):
+        tuning.tuned_settings("nothing")
+
+
+def test_one_hyperparameter_of_few_values():
+    with pytest.raises(fr.SpecError, match="fedadam: tune one setting beside the learning rate, of at most 4 values"):
+        ClaimTuning("toy", TUNING.experiment, {"fedadam": {"merge.lr": (1, 2, 3, 4, 5)}})
