@@ -301,6 +301,7 @@ def resume(
     run: str | Path,
     *,
     rounds: int | None = None,
+    without: Sequence[str | int] = (),
     data: Federation | Callable[[int], Federation] | None = None,
     model: nn.Module | Callable[..., nn.Module] | None = None,
     task: Task | None = None,
@@ -312,6 +313,7 @@ def resume(
     Args:
         run: The folder of the run.
         rounds: Go on to this number of rounds, also if the run is complete or was stopped.
+        without: Clients that have left for good, as numbers or node names. What they taught the model stays in it.
         data: Your own federation, or your function of the seed, if the run was started with one.
         model: Your own module, or your function that builds it, if the run was started with one.
         task: Your own task, if the run was started with one.
@@ -324,7 +326,7 @@ def resume(
     Raises:
         RunFolderError: The folder is damaged, in use, or was started with other data.
         SpecError: More rounds are asked for, but rounds that are done depend on their number, or the run has reached
-            a limit.
+            a limit. A client in `without` does not exist.
 
     Example:
         >>> import tempfile
@@ -337,7 +339,15 @@ def resume(
     federation = None if data is None else _own_data(data)
     module = None if model is None else _own_model(model)
     with _watched(callbacks, progress) as watcher:
-        return resume_run(Path(run), rounds=rounds, federation=federation, module=module, task=task, callbacks=watcher)
+        return resume_run(
+            Path(run),
+            rounds=rounds,
+            without=[str(client) for client in without],
+            federation=federation,
+            module=module,
+            task=task,
+            callbacks=watcher,
+        )
 
 
 def export(

@@ -210,7 +210,7 @@ def test_rounds_that_cannot_be_are_refused_in_one_line(program, tiny, tmp_path):
     assert program("compare", "fedavg", *tiny, "--out", "all", "-q").code == 0
     refused = program("resume", "all", "--rounds", "9")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "--rounds: all is a comparison; give one of its runs, such as all/METHOD/seed-1" in refused.err
+    assert "--rounds, --without: all is a comparison; give one of its runs, such as all/METHOD/seed-1" in refused.err
     for words, message in (
         (("--rounds", "1"), "rounds: 2 rounds of all/fedavg/seed-1 are done; must be more than that, got 1"),
         (("--rounds", "many"), "'many' is not a valid int"),

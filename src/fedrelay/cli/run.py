@@ -134,6 +134,7 @@ def compare_methods(
     epilog=examples(
         "fedrelay resume runs/fedseq-digits-seed1",
         "fedrelay resume runs/fedseq-digits-seed1 --rounds 200",
+        "fedrelay resume runs/hospitals --without berlin",
         "fedrelay resume runs/compare-digits",
     )
 )
@@ -142,6 +143,10 @@ def resume(
     rounds: Annotated[
         int | None,
         Option("--rounds", help="go on to this number of rounds, also if the run is complete or was stopped"),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        Option("--without", metavar="NODE", help="a client that has left for good; may be given several times"),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
@@ -164,19 +169,20 @@ def resume(
     if (folder / TUNING).is_file():
         from fedrelay.cli.tune import tune_methods
 
-        if rounds is not None or loggers:
-            example = f"{folder}/trials/METHOD/trial-01/seed-1"
-            raise SpecError(f"--rounds, --tensorboard, --mlflow: {folder} is a tuning; give a run, such as {example}")
+        if rounds is not None or without or loggers:
+            run, options = f"{folder}/trials/METHOD/trial-01/seed-1", "--rounds, --without, --tensorboard, --mlflow"
+            raise SpecError(f"{options}: {folder} is a tuning; give a run, such as {run}")
         tune_methods(output, load_tuning(folder), folder)
         return
     if (folder / SPEC).is_file():
-        if rounds is not None:
-            raise SpecError(f"--rounds: {folder} is a comparison; give one of its runs, such as {folder}/METHOD/seed-1")
+        if rounds is not None or without:
+            run = f"{folder}/METHOD/seed-1"
+            raise SpecError(f"--rounds, --without: {folder} is a comparison; give one of its runs, such as {run}")
         _compare(output, load_comparison(folder), folder, loggers)
         return
     complete = (folder / "result.json").is_file() and rounds is None
     with _watched(output, folder, loggers) as callback:
-        result = resume_run(folder, rounds=rounds, callbacks=callback)
+        result = resume_run(folder, rounds=rounds, without=without or (), callbacks=callback)
     if complete:
         output.print("This run is complete. Its result:\n")
     _print_result(output, result)

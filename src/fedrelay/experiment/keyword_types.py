@@ -47,6 +47,7 @@ class KeywordSettings(KeywordDataSettings, total=False):
     guard: Options
     recovery: Options
     faults: Sequence[Options]
+    withdrawn: Mapping[str, int]
     attack: str | Options
     warmup: Options
     route: Options

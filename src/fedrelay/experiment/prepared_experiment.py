@@ -9,9 +9,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
-from fedrelay.engines.start import has_validation
+from fedrelay.engines.start import has_validation, node_names
+from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
-from fedrelay.experiment.spec import Experiment
+from fedrelay.experiment.spec import Experiment, unknown
 from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.trainer import TrainingJob
@@ -78,6 +79,32 @@ class PreparedExperiment:
     def has_validation(self) -> bool:
         """Whether there are validation samples, here or at nodes."""
         return has_validation(self.experiment, self.federation)
+
+    @cached_property
+    def last_rounds(self) -> dict[int, int]:
+        """Client → its last round, of clients that leave for good.
+
+        Raises:
+            SpecError: There is no such client, or none would be left.
+        """
+        names = node_names(self.experiment, self.federation) or [str(each) for each in self.clients]
+        last_rounds = {}
+        for name, round in self.experiment.withdrawn.items():
+            if name not in names:
+                raise SpecError(f"withdrawn: {unknown('client', name, names)}")
+            last_rounds[names.index(name)] = round
+        if not set(self.holders()) - last_rounds.keys():
+            raise SpecError("withdrawn: at least one client with samples must stay")
+        return last_rounds
+
+    @property
+    def clients(self) -> range:
+        """All clients."""
+        return range(self.federation.client_count)
+
+    def has_left(self, client: int, round: int) -> bool:
+        """Whether a client has left for good before a round."""
+        return round > self.last_rounds.get(client, round)
 
     def holders(self) -> list[int]:
         """All clients with samples."""

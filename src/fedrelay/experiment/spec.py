@@ -81,6 +81,9 @@ class CommonSettings(Section):
     guard: GuardSettings = GuardSettings()
     recovery: RecoverySettings = RecoverySettings()
     faults: tuple[FaultSettings, ...] = Field((), description="faults to simulate: a list of {what, rate, clients, …}")
+    withdrawn: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        {}, description="clients that leave for good, by number or node name, and the last round of each"
+    )
     attack: AttackSettings = AttackSettings()
     rounds: int = Field(100, ge=1, description="number of rounds")
     fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")

@@ -26,7 +26,10 @@ UNUSUAL_CLAIM = "unusual claim"
 UNDEFINED_METRIC = "undefined metric"
 """The event of a metric that the samples do not determine, such as the AUROC of a single class."""
 
-REMARKS = (UNUSUAL_CLAIM, UNDEFINED_METRIC)
+WITHDRAWN = "withdrawn"
+"""The event of a client that leaves for good."""
+
+REMARKS = (UNUSUAL_CLAIM, UNDEFINED_METRIC, WITHDRAWN)
 """Events that are worth a look once in a run, and are no faults."""
 
 

@@ -49,7 +49,7 @@ class Planner:
         self._select = cache(self._selection)  # a selection may depend on those before it
 
     def plan(self, round: int, waiting: Collection[int] | None = None) -> RoundPlan:
-        """The plan of a round, without clients that have no samples or no privacy budget left.
+        """The plan of a round, without clients that have left, have no samples or no privacy budget.
 
         Args:
             round: Its number, from 1.
@@ -63,11 +63,14 @@ class Planner:
         return replace(plan, routes=tuple(replace(each, continues=each.slot in waiting) for each in plan.routes))
 
     def legs_for_free_models(self, round: int, progress: AsyncProgress) -> tuple[GroupLeg, ...]:
-        """Which free model goes to which idle group now, without clients that have no samples."""
+        """Which free model goes to which idle group now, without clients that have left or have no samples."""
         phase = self.prepared.phase(round)
         context = self._phase_context(phase)
         legs = phase.route.legs_for_free_models(context, progress)
-        return tuple(replace(leg, clients=tuple(filter(context.has_samples, leg.clients))) for leg in legs)
+        return tuple(
+            replace(leg, clients=tuple(client for client in leg.clients if not self._is_left_out(client, round)))
+            for leg in legs
+        )
 
     def warnings(self) -> Iterator[str]:
         """What routes say about settings that do not go well with this federation."""
@@ -84,7 +87,7 @@ class Planner:
         return self._select(round).seconds if round <= sum(phase.rounds for phase in warmup.phases()) else 0.0
 
     def _routed(self, round: int) -> RoundPlan:
-        """What the route asks for, with clients that have samples."""
+        """What the route asks for, with clients that have samples and have not left."""
         phase = self.prepared.phase(round)
         with errors_in_own_part(phase.route, "plan", f"round {round}: "):
             number = round - phase.first + 1
@@ -92,17 +95,21 @@ class Planner:
             if not is_built_in(type(phase.route)):
                 plan = checked_plan(plan, number)
             visited = set().union(*(route.clients for route in plan.routes))
-            empty = {client for client in visited if not self._context.has_samples(client)}  # or it does not exist
+            left_out = {client for client in visited if self._is_left_out(client, round)}
         routes = plan.routes
-        if empty:
+        if left_out:
             held = (
-                route.only([i for i, client in enumerate(route.clients) if client not in empty]) for route in routes
+                route.only([i for i, client in enumerate(route.clients) if client not in left_out]) for route in routes
             )
             routes = tuple(route for route in held if route.clients or plan.real_arrivals)
         handover = plan.handover
         if self._context.real_time and handover != "sealed":
             handover = "server"
         return replace(plan, round=round, routes=routes, handover=handover)
+
+    def _is_left_out(self, client: int, round: int) -> bool:
+        """Whether a client has no samples, does not exist, or has left."""
+        return not self._context.has_samples(client) or self.prepared.has_left(client, round)
 
     def _phase_context(self, phase: Phase) -> PlanningContext:
         """What the route of a phase may look at; a later phase draws anew instead of repeating the first."""

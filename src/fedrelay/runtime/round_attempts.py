@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from fedrelay.engines.base import Engine, EngineEvent
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.robustness.executed_round import executed_round
-from fedrelay.robustness.fault_events import FaultEvent, events_of_arrivals, server_event, too_few_arrivals
+from fedrelay.robustness.fault_events import (
+    WITHDRAWN,
+    FaultEvent,
+    events_of_arrivals,
+    server_event,
+    too_few_arrivals,
+)
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
@@ -48,6 +54,10 @@ class RoundAttempts:
                 server_event(plan.round, "budget spent", "passed over from now on", each) for each in exhausted
             ]
             self.recorder.add_events(passed_over)
+        leaving = (client for client, last in self.run.prepared.last_rounds.items() if last + 1 == plan.round)
+        self.recorder.add_events(
+            [server_event(plan.round, WITHDRAWN, "left out from now on", each) for each in leaving]
+        )
         for attempt in range(recovery.repeats + 1):
             faulty = planner.faults.apply(plan, attempt)
             taps = self.tap.hops_to_tap(faulty.plan) if self.tap is not None else ()

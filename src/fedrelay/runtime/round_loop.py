@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedrelay.data.own_data_per_seed import OwnData
 from fedrelay.engines.base import Engine
-from fedrelay.engines.start import check_within_reach, start_engine
+from fedrelay.engines.start import check_within_reach, data_at_nodes, start_engine
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
@@ -196,6 +196,11 @@ def run_experiment(
     if experiment.out is not None:
         RunFolder.check(experiment.out)  # before clients train for their profiles
     check_within_reach(experiment)
+    if experiment.withdrawn and data_at_nodes(experiment):
+        raise SpecError(
+            "withdrawn: a node leaves a run with 'fedrelay resume RUN --without NODE'; to leave it out from the start, "
+            "remove its key from the folder 'nodes'"
+        )
     run = prepare(
         experiment,
         federation=federation,
@@ -239,21 +244,26 @@ def resume_run(
     path: Path,
     *,
     rounds: int | None = None,
+    without: Sequence[str] = (),
     federation: OwnData | None = None,
     module: OwnModel | None = None,
     task: Task | None = None,
     callbacks: Callbacks | None = None,
     pause: PauseRule | None = None,
 ) -> Result:
-    """Continue a run from its last checkpoint; a complete run is only read, unless it gets more `rounds`."""
+    """Continue a run from its last checkpoint; a complete run is only read, unless it gets more `rounds`.
+
+    Clients named in `without` have left for good: the run goes on without them.
+    """
     folder = RunFolder.open(path)
     try:
         given = {"data": federation, "model": module, "task": task}
         check_unsaved_inputs(path, folder.facts, "continue it with fedrelay.resume", given, RunFolderError)
         warn_about_other_versions(str(path), folder.facts.get("versions", {}))
         warn_about_other_sources(str(path), folder.facts.get("sources", {}))
+        experiment = _without_clients(folder, without, rounds)
         run = prepare(
-            folder.experiment,
+            experiment,
             federation=federation,
             module=module,
             task=task,
@@ -274,11 +284,22 @@ def resume_run(
             state = first_state(run)
         if state.weights.shape != (prepared.layout.size,) or state.weights.dtype != prepared.layout.dtype:
             raise RunFolderError(f"{path}: the checkpoint does not fit the model of spec.yaml")
+        if experiment != folder.experiment:
+            folder.extend(experiment, state)
         if rounds is not None:
             run, state = _extend(run, state, folder, rounds)
         return RoundLoop(run, state, folder, as_callback(callbacks), pause=pause).run()
     finally:
         folder.close()
+
+
+def _without_clients(folder: RunFolder, names: Sequence[str], rounds: int | None) -> Experiment:
+    """The experiment of a run that goes on without some clients; for those that have left before, nothing changes."""
+    experiment, done = folder.experiment, folder.saved_round
+    leaving = {name: done for name in names if name not in experiment.withdrawn}
+    if leaving and folder.result is not None and rounds is None:
+        raise SpecError(f"without: {folder.path} is complete; give a larger number of rounds to go on without a client")
+    return experiment.model_copy(update={"withdrawn": {**experiment.withdrawn, **leaving}})
 
 
 def _check_same_tensors(path: Path, saved: Any, found: Mapping[str, list[int]]) -> None:

@@ -2,7 +2,7 @@
 
     run.json              format, versions, the run's name, the data's fingerprint, the method's options, the task's
                           metrics and how they are read, extensions
-    spec.yaml             the resolved experiment; only the number of rounds ever changes
+    spec.yaml             the resolved experiment; only the number of rounds and the withdrawn clients ever change
     plan.json             groups and a summary of what travels; written once
     clients/              client state, one file for each client
     selection.safetensors profiles of clients, where the clients of a warm-up are chosen by them; written once
@@ -132,7 +132,7 @@ class RunFolderReader:
 
     @property
     def extensions(self) -> list[dict[str, Any]]:
-        """All changes of the number of rounds, the first one first."""
+        """All changes of the number of rounds and of the withdrawn clients, the first one first."""
         facts = self.facts
         found = _extensions(self.path, facts)
         in_effect = facts["sha256"]["spec.yaml"] == _sha256(self.path / "spec.yaml")
@@ -513,14 +513,15 @@ class RunFolder(RunFolderReader):
                 write_atomically(self.path / f"{stream}.jsonl", b"".join(map(json_line, rows)))
 
     def extend(self, experiment: Experiment, state: RunState) -> None:
-        """Change the number of rounds to that of `experiment`, and note what the run had come to before.
+        """Change the number of rounds and the withdrawn clients to those of `experiment`, and note what was before.
 
         `spec.yaml` is the commit point: a run that dies before it is written is as it was.
         """
-        facts, before, spec = self.facts, self.experiment.rounds, _spec(experiment)
+        facts, before, spec = self.facts, self.experiment, _spec(experiment)
         change = {
-            "from": before,
+            "from": before.rounds,
             "to": experiment.rounds,
+            "without": sorted(experiment.withdrawn.keys() - before.withdrawn.keys()),
             "done": state.round,
             "stopped": state.stopped or None,
             "weights_sha256": (self.result or {}).get("weights_sha256"),

@@ -54,7 +54,8 @@ def read_trained_model(records: RunFolderReader, module: nn.Module, *, best: boo
     found = records.best
     if found is None and any(on_validation("loss") in row for row in rows):
         metric = on_validation(records.task.headline)
-        raise SpecError(f"{records.path}: kept no best model, because {metric} had no value; choose another eval.metric")
+        advice = "choose another eval.metric"
+        raise SpecError(f"{records.path}: kept no best model, because {metric} had no value; {advice}")
     if found is None:
         how = "nodes that keep some (fedrelay node --validation 0.1)"
         how = how if data_at_nodes(records.experiment) else "data.validation, such as --validation 0.1"

@@ -193,6 +193,7 @@ def use_nodes(monkeypatch) -> Callable[[InProcessNodes], None]:
                 wait=0.2,
                 poll=0.001,
                 check_signature=nodes.check_signature,
+                withdrawn=experiment.withdrawn,
             ),
         )
 

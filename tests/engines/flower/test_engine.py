@@ -225,6 +225,23 @@ def test_nodes_evaluate_if_the_server_has_no_test_samples(make_nodes, use_nodes)
     assert there.history[-1]["loss"] == pytest.approx(here.history[-1]["loss"], rel=1e-5)
 
 
+def test_a_run_goes_on_without_a_node_that_leaves(make_nodes, use_nodes, tmp_path):
+    found = make_nodes(digits(), test=False)
+    use_nodes(found)
+    share_test_samples(found)
+    settings = {"engine": "flower", "data": "nodes", "fraction": 1.0, **TRAIN}
+    with pytest.raises(fr.SpecError, match="withdrawn: a node leaves a run with 'fedrelay resume RUN --without NODE'"):
+        fr.run("fedavg", withdrawn={"n01": 1}, **settings)
+    fr.run("fedavg", out=tmp_path / "run", **settings)
+    asked = len(found.connection.log)
+    assert ("n01", "evaluate") in found.connection.log
+    result = fr.resume(tmp_path / "run", rounds=3, without=["n01"])
+    assert result.rounds == 3
+    assert {node for node, _ in found.connection.log[asked:]} == {f"n0{node}" for node in (0, 2, 3, 4, 5)}
+    [event] = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert (event["round"], event["what"], event["node"]) == (3, "withdrawn", "n01")
+
+
 def test_a_model_of_ones_own(make_nodes, use_nodes):
     federation, net = digits(), torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     here = fr.run("fedavg", data=federation, model=net, workers=1, lanes=1, **TRAIN)

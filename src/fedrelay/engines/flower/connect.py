@@ -44,7 +44,15 @@ def start_flower(job: TrainingJob, experiment: Experiment, client_states: Client
     from fedrelay.engines.flower.reply_signatures import ReplyVerifier
 
     check = ReplyVerifier(public_keys(server_folder(settings))).check
-    return FlowerEngine(job, connection, experiment.recovery, client_states, wait=settings.wait, check_signature=check)
+    return FlowerEngine(
+        job,
+        connection,
+        experiment.recovery,
+        client_states,
+        wait=settings.wait,
+        check_signature=check,
+        withdrawn=experiment.withdrawn,
+    )
 
 
 def open_connection(settings: EngineSettings) -> Connection:
@@ -67,9 +75,11 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
 
     _check_data(experiment.data)
     folder = server_folder(settings)
-    keys = public_keys(folder)
+    keys, left = public_keys(folder), experiment.withdrawn
+    names = tuple(sorted({*keys, *left}))  # the key of a node that has left may be gone
     with closing(open_connection(settings)) as connection:
-        registered = register_nodes(connection, tuple(keys), folder, settings.wait, plugins, ReplyVerifier(keys).check)
+        check = ReplyVerifier(keys).check
+        registered = register_nodes(connection, names, folder, settings.wait, plugins, check, left)
     return remote_federation(experiment.data, registered.facts, settings.test, registered.remarks)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -66,11 +66,15 @@ class FlowerEngine:
         wait: float = 60.0,
         poll: float = POLL,
         check_signature: SignatureCheck | None = None,
+        withdrawn: Collection[str] = (),
     ) -> None:
         federation = remote_part(job.federation)
         assert federation is not None
         self.job, self.connection, self.recovery, self.wait = job, connection, recovery, wait
         self.federation = federation
+        self.members = [client for client, name in enumerate(federation.nodes) if name not in withdrawn]
+        """All clients that have not left for good."""
+
         setup = FrozenParameterDelivery(frozen_bytes(job.module) if job.layout.frozen else None)
         self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait, setup, check_signature)
         self.versions = ClientStateVersions(
@@ -89,7 +93,7 @@ class FlowerEngine:
     def run_round(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         """Run all routes; where real arrivals decide, until the fastest model has finished one more group."""
         real = plan.real_arrivals
-        clients = range(self.federation.client_count) if real else (c for route in plan.routes for c in route.clients)
+        clients = self.members if real else (c for route in plan.routes for c in route.clients)
         self._await_any_node(set(clients))
         self.versions.start_round(plan.round)
         if real:
@@ -153,7 +157,7 @@ class FlowerEngine:
         if on == "test" and test.size:
             with one_thread():
                 return evaluate(self.checker.module, weights, self.job.task, test)
-        clients = [client for client, facts in enumerate(self.federation.facts) if facts.kept_samples(on)]
+        clients = [client for client in self.members if self.federation.facts[client].kept_samples(on)]
         sums = self._evaluate_at_nodes(clients, weights, on)
         if not sums:
             raise EngineError("no node evaluated the model; resume the run when nodes are back")

@@ -179,8 +179,11 @@ def progress_table(
     }
     if best is not None:
         rows["best model"] = best_line(best)
-    if extensions:
-        rows["extended"] = ", ".join(f"after round {each['done']} to {each['to']} rounds" for each in extensions)
+    if longer := [each for each in extensions if each["from"] != each["to"]]:
+        rows["extended"] = ", ".join(f"after round {each['done']} to {each['to']} rounds" for each in longer)
+    if experiment.withdrawn:
+        left = (f"{name} after round {last}" for name, last in experiment.withdrawn.items())
+        rows["withdrawn"] = ", ".join(left)
     return Group(title, facts_grid(rows | _status(status)))
 
 

@@ -76,6 +76,16 @@ def test_a_node_that_does_not_fit_is_refused_when_it_registers(tmp_path):
     assert not (tmp_path / KNOWN).exists()
 
 
+def test_a_node_that_has_left_is_not_asked(tmp_path):
+    with pytest.raises(EngineError, match="withdrawn: unknown node 'b'"):
+        register_nodes(Replies(a=header()), ("a", "b"), tmp_path, 0.0, withdrawn=["b"])
+    register_nodes(Replies(a=header(), b=header(7)), ("a", "b"), tmp_path, 0.0)
+    connection = Replies(a=header(9), b=header(8))
+    found = register_nodes(connection, ("a", "b"), tmp_path, 60.0, withdrawn=["b"]).facts
+    assert connection.sent == ["a"]
+    assert (found["a"].classes, found["b"].classes) == (9, 7)
+
+
 def test_facts_of_an_offline_node_are_those_it_sent_last(tmp_path, caplog):
     with pytest.raises(EngineError, match=r"node 'b' has never registered \(offline\); start it, or remove its key"):
         register_nodes(Replies(a=header()), ("a", "b"), tmp_path, 0.0)

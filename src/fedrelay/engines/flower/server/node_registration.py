@@ -20,6 +20,7 @@ from fedrelay.engines.flower.server.claims import Remark, refused_claims, unusua
 from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, SignatureCheck
 from fedrelay.errors import EngineError
+from fedrelay.experiment.spec import unknown
 from fedrelay.files import write_atomically
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
@@ -89,6 +90,7 @@ def register_nodes(
     wait: float,
     plugins: Collection[str] = (),
     check_signature: SignatureCheck | None = None,
+    withdrawn: Collection[str] = (),
 ) -> Registration:
     """Register all nodes. Facts of an offline node are those it sent last.
 
@@ -99,6 +101,7 @@ def register_nodes(
         wait: Seconds to wait for nodes that are offline.
         plugins: Plug-in modules that the experiment needs at every node.
         check_signature: Checks that replies are the nodes' own.
+        withdrawn: Nodes that have left for good. They are not asked; the run still needs the facts they sent last.
 
     Raises:
         EngineError: A node does not fit the server, claims what is not agreed, or is offline and was never seen.
@@ -108,10 +111,10 @@ def register_nodes(
     reasons: dict[str, str] = {}
     known, began = remembered_facts(folder, names), time.monotonic()
     while True:
-        missing = [name for name in names if name not in found]
+        missing = [name for name in names if name not in found and name not in withdrawn]
         new, reasons = ask_for_facts(connection, names, missing, min(10.0, max(1.0, wait)), check_signature)
         found |= new
-        if len(found) == len(names) or time.monotonic() - began >= wait:
+        if len(found) == len(names) - len(withdrawn) or time.monotonic() - began >= wait:
             break
         time.sleep(0.5)
     for name, facts_of_node in found.items():
@@ -119,11 +122,13 @@ def register_nodes(
             raise EngineError(f"node {name!r} is refused: {problem}")
     for name in names:
         if name not in found and name not in known:
+            if name in withdrawn:
+                raise EngineError(f"withdrawn: {unknown('node', name, sorted(known))}")
             raise EngineError(
                 f"node {name!r} has never registered ({reasons.get(name, OFFLINE)}); start it, or remove its key from "
                 "the folder 'nodes'"
             )
-        if name not in found:
+        if name not in found and name not in withdrawn:
             log.warning("node %r is not available (%s); it joins when it is back", name, reasons.get(name, OFFLINE))
     facts = {name: found.get(name) or known[name] for name in names}
     for refused in refused_claims(facts, roster):
