@@ -24,7 +24,8 @@ def open_federation(data: DataSettings, seed: int, task: str | None = None) -> F
     Args:
         data: The settings.
         seed: Seed of the partition and of all samples that are split off.
-        task: The name of the task, if the experiment names one: it decides whether the target of a table is a label.
+        task: The name of the task, if the experiment names one: it decides how the targets of a table or an
+            `.npz` file are read.
 
     Raises:
         DataError: The data set is missing, damaged or cannot be partitioned this way.
@@ -70,7 +71,7 @@ def _partitioned(data: DataSettings, seed: int, task: str | None) -> Federation:
                 raise SpecError(f"data.{name}: has no effect with synthetic data; remove it")
         alpha = DEFAULT_ALPHA if data.alpha is None else data.alpha
         return SyntheticFederation(data.clients or DEFAULT_CLIENTS, alpha, data.beta, seed)
-    return _distributed(load_dataset(data.name, data.path), data, seed)
+    return _distributed(load_dataset(data.name, data.path, task), data, seed)
 
 
 def _distributed(dataset: Dataset, data: DataSettings, seed: int) -> ArrayFederation:

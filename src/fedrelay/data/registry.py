@@ -57,12 +57,13 @@ class DatasetSource:
         return None
 
 
-def load_dataset(name: str, path: Path | None = None) -> Dataset:
+def load_dataset(name: str, path: Path | None = None, task: str | None = None) -> Dataset:
     """Load a data set by name.
 
     Args:
         name: A name of `DATASETS`, or the path of a `.npz` file.
         path: The folder or file to read; by default the usual folders are searched.
+        task: The name of the task, if it is known; it decides how the targets of an `.npz` file are read.
 
     Raises:
         SpecError: The name is unknown.
@@ -79,7 +80,7 @@ def load_dataset(name: str, path: Path | None = None) -> Dataset:
     if location is None:
         raise DataError(_missing(source, path))
     try:
-        return source.load(location)
+        return npz.load(location, task) if name == "npz" else source.load(location)
     except (OSError, MemoryError) as error:
         raise DataError(f"{location}: cannot be loaded ({str(error) or type(error).__name__})") from error
 
@@ -249,7 +250,7 @@ _SOURCES = (
     ),
     DatasetSource(
         name="npz",
-        summary="any NumPy archive of images or tables; needs data.path",
+        summary="any NumPy archive of images, volumes or tables; needs data.path",
         files=(f"a .npz file with {', '.join(npz.KEYS)} and optionally client_train",),
         origin="your own files",
         recognise=npz.recognise,

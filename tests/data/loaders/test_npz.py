@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedrelay as fr
 from fedrelay.data.registry import load_dataset
 from fedrelay.errors import DataError
 
@@ -66,7 +67,16 @@ def test_float_images_are_taken_as_they_are(path: Path) -> None:
         ),
         ({"y_train": [0, 1]}, "has 2 labels for 4 samples"),
         ({"y_train": [0, 1, -1, 0]}, "has the label -1"),
-        ({"y_train": [0.5, 1, 1, 0]}, "its labels are float64"),
+        (
+            {"y_train": [0.5, 1, 1, 0]},
+            r"y_train and y_test must be of the same kind, got float32 \[4\] and int64 \[2\]",
+        ),
+        (
+            {"y_train": [0.0, 1, 1, 0]},
+            "y_train: are float64 but whole numbers: convert class labels to integers, or set",
+        ),
+        ({"y_train": ["a", "b", "b", "a"]}, "y_train: must be labels"),
+        ({"y_train": np.zeros((4, 2, 2), int)}, r"y_train: labels must have shape \[4\] or \[4, 3\], got \[4, 2, 2\]"),
         ({"x_test": table(2)[:, :2]}, r"train samples have shape \(3,\), test samples \(2,\)"),
         ({"x_test": table(2).astype(np.uint8)}, "train samples are float64, test samples uint8"),
         ({"x_train": table(4) * np.nan}, "has samples that are not finite"),
@@ -82,6 +92,40 @@ def test_arrays_that_do_not_fit(path: Path, changes: dict[str, Any], complaint: 
     save(path, **changes)
     with pytest.raises(DataError, match=f"mine.npz: {complaint}"):
         load_dataset("npz", path)
+
+
+IMAGES, VOLUMES = np.zeros((6, 5, 5), np.float32), np.zeros((6, 1, 2, 3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "task", "expected"),
+    [
+        (table(6), np.linspace(0, 1, 6), None, ("tabular", "regression", 0, "f", (6,))),
+        (table(6), np.arange(6), "regression", ("tabular", "regression", 0, "f", (6,))),
+        (table(6), np.ones((6, 2)) / 3, None, ("tabular", "regression", 0, "f", (6, 2))),
+        (table(6), np.eye(6, 3, dtype=int), None, ("tabular", "multilabel", 0, "f", (6, 3))),
+        (IMAGES, np.eye(6, 3, dtype=bool), "multilabel", ("image", "multilabel", 0, "f", (6, 3))),
+        (IMAGES, np.ones((6, 5, 5), np.uint8), None, ("image", "segmentation", 2, "i", (6, 5, 5))),
+        (IMAGES.astype(np.uint8), np.full((6, 5, 5), -100) + 100, None, ("image", "segmentation", 1, "i", (6, 5, 5))),
+        (VOLUMES, np.arange(6) % 2, "binary", ("volume", "classification", 2, "i", (6,))),
+        (VOLUMES, np.ones((6, 2, 3, 4), int), None, ("volume", "segmentation", 2, "i", (6, 2, 3, 4))),
+        (np.ones((6, 4), int), np.ones((6, 4), int), "language-model", ("tokens", "classification", 2, "i", (6, 4))),
+    ],
+)
+def test_targets_of_every_task(path: Path, x: Any, y: Any, task: str | None, expected: tuple[Any, ...]) -> None:
+    save(path, x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
+    data = load_dataset(str(path), task=task)
+    assert (data.kind, data.task, data.classes, data.y_train.dtype.kind, data.y_train.shape) == expected
+    np.testing.assert_array_equal(data.y_test, np.asarray(y[:2]).astype(data.y_test.dtype))
+    assert (data.scaling is not None) == (x.dtype == np.uint8)
+
+
+def test_a_regression_runs_from_a_file(path: Path) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(40, 3))
+    save(path, x_train=x[:30], y_train=np.arange(30), x_test=x[30:], y_test=np.arange(10))
+    result = fr.run("fedavg", data=str(path), task="regression", clients=2, rounds=1, lr=1e-4, workers=1)
+    assert result.metric == "rmse"
 
 
 class Trap:
