@@ -30,7 +30,7 @@ ROOMS = """
     experiment.part_docs
     experiment.method_catalogue
     experiment.resolved_options experiment.method_grammar experiment.method
-    experiment.comparison_runs
+    experiment.comparison_runs experiment.sweep_cells
     runtime.record_lines runtime.run_state runtime.unsaved_inputs
     runtime.run_folder runtime.result experiment.data_and_model experiment.prepared_experiment engines.flower.node
     cost.cost_model

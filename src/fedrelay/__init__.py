@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedrelay.runtime.comparison import ComparisonResult, MethodResults
     from fedrelay.runtime.interrupt import Interrupted
     from fedrelay.runtime.result import Result
+    from fedrelay.runtime.sweep import SweepResult
     from fedrelay.runtime.versions import __version__
     from fedrelay.tasks.base import EvaluationSums, MetricInfo, Task
     from fedrelay.tasks.custom import CustomTask
@@ -66,6 +67,7 @@ _HOMES = {
     "runtime.comparison": ("ComparisonResult", "MethodResults"),
     "runtime.interrupt": ("Interrupted",),
     "runtime.result": ("Result",),
+    "runtime.sweep": ("SweepResult",),
     "runtime.versions": ("__version__",),
     "tuning.result": ("TuningResult",),
     "warmup.base": ("Warmup",),
@@ -109,6 +111,7 @@ __all__ = [
     "ServerState",
     "SpecError",
     "StopRun",
+    "SweepResult",
     "Task",
     "Term",
     "TrainedHop",

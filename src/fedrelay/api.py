@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack, cast, overload
 
 from rich.console import Console
 from torch import nn
@@ -21,7 +21,8 @@ from fedrelay.experiment.keyword_types import EngineName, KeywordDataSettings, K
 from fedrelay.experiment.method_catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.method_grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
-from fedrelay.experiment.spec import DataSettings, comparison, experiment, nested, shortcuts, validate
+from fedrelay.experiment.spec import Comparison, DataSettings, comparison, experiment, nested, shortcuts, validate
+from fedrelay.experiment.sweep_cells import sweep_cells
 from fedrelay.report.progress import watching
 from fedrelay.report.tuning_progress import tuning_progress
 from fedrelay.routes.plan import RoundPlan
@@ -30,6 +31,7 @@ from fedrelay.runtime.comparison import ComparisonResult, run_comparison
 from fedrelay.runtime.export import ExportedRun, Format, export_run
 from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_loop import resume_run, run_experiment
+from fedrelay.runtime.sweep import SweepResult, run_sweep
 from fedrelay.tasks.base import Task
 from fedrelay.tuning.result import TuningResult
 from fedrelay.tuning.run_tuning import run_tuning
@@ -133,6 +135,42 @@ def run(
         )
 
 
+class ComparisonKeywords(KeywordSettings, total=False):
+    """The arguments of `compare` by name, apart from `sweep`, for type checkers."""
+
+    data: DataSource
+    model: ModelSource | None
+    task: TaskSource | None
+    clients: int | None
+    partition: Partition | None
+    alpha: float | None
+    rounds: int | None
+    fraction: float | None
+    epochs: int | None
+    batch_size: int | None
+    lr: float | None
+    seeds: Sequence[int] | None
+    baseline: str | None
+    engine: EngineName | Options | None
+    workers: int | None
+    out: str | Path | None
+    plugins: Sequence[str] | None
+    callbacks: Callbacks | None
+    progress: bool | None
+
+
+@overload
+def compare(
+    methods: Sequence[str | Options], *, sweep: None = None, **settings: Unpack[ComparisonKeywords]
+) -> ComparisonResult: ...
+
+
+@overload
+def compare(
+    methods: Sequence[str | Options], *, sweep: Mapping[str, Sequence[object]], **settings: Unpack[ComparisonKeywords]
+) -> SweepResult: ...
+
+
 def compare(
     methods: Sequence[str | Options],
     *,
@@ -149,6 +187,7 @@ def compare(
     lr: float | None = None,
     seeds: Sequence[int] | None = None,
     baseline: str | None = None,
+    sweep: Mapping[str, Sequence[object]] | None = None,
     engine: EngineName | Options | None = None,
     workers: int | None = None,
     out: str | Path | None = None,
@@ -156,13 +195,14 @@ def compare(
     callbacks: Callbacks | None = None,
     progress: bool | None = None,
     **settings: Unpack[KeywordSettings],
-) -> ComparisonResult:
+) -> ComparisonResult | SweepResult:
     """Run several methods over several seeds, everything else equal.
 
     Args:
         methods: Methods, or mappings such as `{"method": "fedseq", "label": "two loops", "route": {"loops": 2}}`.
         seeds: One run of every method for each seed.
         baseline: The method that all others are compared with, by its label; by default the first.
+        sweep: One or two settings and their values, such as `{"alpha": [0, 0.1, 1]}`: every method runs with each.
         out: Folder to keep all runs, the table and the curves in. Calling again continues unfinished runs.
 
     All other arguments are those of `run`. An `nn.Module` starts with the same weights for every seed, and a federation
@@ -171,7 +211,7 @@ def compare(
 
     Returns:
         The results by method: `outcome["fedseq"].results`, and the differences to the baseline, seed by seed:
-        `outcome.differences["fedseq"]`.
+        `outcome.differences["fedseq"]`. With a sweep, one such result for each cell: `result.at({"alpha": 0.1})`.
 
     Example:
         >>> import fedrelay as fr
@@ -179,6 +219,9 @@ def compare(
         >>> len(outcome["fedseq"].results)
         2
         >>> low, high = outcome.differences["fedseq"].difference.interval  # 95 %, of fedseq minus fedavg
+        >>> swept = fr.compare(["fedavg", "fedseq"], sweep={"alpha": [0, 1]}, clients=10, rounds=1, workers=1)
+        >>> len(swept.at({"alpha": 1})["fedseq"].results)
+        1
     """
     named = _given(
         clients=clients,
@@ -191,6 +234,7 @@ def compare(
         lr=lr,
         seeds=seeds,
         baseline=baseline,
+        sweep=sweep,
         engine=engine,
         workers=workers,
         out=out,
@@ -199,6 +243,8 @@ def compare(
     plain, federation, module, own_task = _separate_own(named, settings, data, model, task)
     _check([each for each in methods if isinstance(each, str)], plain)
     wanted = comparison(methods, **plain)
+    if wanted.sweep:
+        return _swept(wanted, OwnInputs(federation, module, own_task), callbacks, progress)
     titles = [f"{entry.name}, seed {seed}" for entry in wanted.methods for seed in wanted.seeds]
     with _watched(callbacks, progress, titles) as watcher:
         outcome = run_comparison(wanted, federation=federation, module=module, task=own_task, callbacks=watcher)
@@ -207,6 +253,27 @@ def compare(
 
         write_comparison_files(outcome, wanted.out)
     return outcome
+
+
+def _swept(wanted: Comparison, own: OwnInputs, callbacks: Callbacks | None, progress: bool | None) -> SweepResult:
+    """Run a sweep, and write its files if it has a folder."""
+    for given, section in ((own.federation, "data"), (own.module, "model"), (own.task, "task")):
+        of_own = [path for path in wanted.sweep if path.split(".")[0] == section and path not in _WITH_OWN_DATA]
+        if given is not None and of_own:
+            raise SpecError(f"sweep.{of_own[0]}: has no effect on a {section} of your own; compare once for each value")
+    titles = [
+        f"{cell.name}: {entry.name}, seed {seed}"
+        for cell in sweep_cells(wanted)
+        for entry in wanted.methods
+        for seed in wanted.seeds
+    ]
+    with _watched(callbacks, progress, titles) as watcher:
+        result = run_sweep(wanted, federation=own.federation, module=own.module, task=own.task, callbacks=watcher)
+    if wanted.out is not None:
+        from fedrelay.report.sweep_files import write_sweep_files  # matplotlib takes a second to import
+
+        write_sweep_files(result, wanted.out)
+    return result
 
 
 def tune(

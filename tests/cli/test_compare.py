@@ -135,3 +135,51 @@ def test_a_comparison_in_which_nobody_ever_answered_fails(program, tiny):
     ended = program("compare", "fedavg", *tiny, "--set", "faults=[{what: gone}]", "--set", "recovery.repeats=0")
     assert ended.code == 6
     assert "no client update was accepted in any run" in ended.err
+
+
+def test_a_sweep_is_run_shown_and_resumed(program, tmp_path):
+    small = ("--rounds", "1", "--batch-size", "32", "--workers", "1", "--seed", "2", "--clients", "8")
+    given = ("compare", "fedavg", "fedseq", "--sweep", "alpha=0,1", *small, "--out", "here")
+    planned = program(*given, "--dry-run", "--json")
+    assert planned.json["runs"] == 4
+    assert planned.json["cells"] == ["alpha=0", "alpha=1"]
+    assert not (tmp_path / "here").exists()
+    ended = program(*given, "--json")
+    assert ended.code == 0, ended.err
+    assert "Sweep of data.alpha: 0, 1: 4 runs." in ended.err
+    assert "alpha 1: fedseq, seed 2: round 1/1" in ended.err
+    assert max(map(len, ended.err.splitlines())) <= 80
+    cell = ended.json["cells"][1]
+    assert cell["values"] == {"data.alpha": 1}
+    assert set(cell["methods"]) == {"fedavg", "fedseq"}
+    (tmp_path / "here/alpha=1/fedseq/seed-2/result.json").unlink()
+    again = program("resume", "here", "--json")
+    assert again.code == 0, again.err
+    assert again.json["cells"] == ended.json["cells"]
+    reported = program("report", "here", "--csv", "csv", "--paper", "paper", "--baseline", "fedseq", "--json")
+    assert reported.code == 0, reported.err
+    assert (tmp_path / "here/report.html").is_file()
+    assert [len(reported.json[kind]) for kind in ("csv", "paper")] == [1, 8]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        (("alpha",), "--sweep: must be KEY=A,B,…"),
+        (("alpha=0,1", "alpha=2,3"), "--sweep: alpha is given twice"),
+        (("alpha=0,x",), "sweep, data.alpha x: data.alpha: must be a number"),
+        (("alpha=0,1", "clients=5,6", "lr=1,2"), "at most 2 settings"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(program, tmp_path, sweep, message):
+    options = [word for each in sweep for word in ("--sweep", each)]
+    refused = program("compare", "fedavg", *options, "--out", "here")
+    assert refused.code == 2
+    assert message in refused.err
+    assert not (tmp_path / "here").exists()
+
+
+def test_a_plain_comparison_can_be_counted(program, tiny):
+    ended = program("compare", "fedavg", "fedseq", *tiny, "--seeds", "1,2,3", "--dry-run")
+    assert ended.code == 0, ended.err
+    assert "runs     6" in ended.out

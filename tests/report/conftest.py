@@ -26,7 +26,7 @@ def make_result(
     """A run with these accuracies; every round costs 2 updates and 3 transfers."""
     rounds = len(accuracies)
     run = folder / f"{method}-{seed}"
-    run.mkdir(parents=True)
+    run.mkdir(parents=True, exist_ok=True)
     (run / "plan.json").write_text(json.dumps({"clients": 10, "parameters": 4810, "longest_route": 2}))
     history = [
         {"round": t, "accuracy": accuracy, "loss": 0.5, "f1": accuracy, "client_updates": 2 * t, "bytes": traffic * t}

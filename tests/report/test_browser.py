@@ -20,11 +20,13 @@ from tests.report.folders import SMALL, add_event, failed, ran, stopped
 from tests.report.test_palette import contrast
 
 import fedrelay as fr
+from fedrelay.report.comparison_files import write_comparison_files
 from fedrelay.report.csv_tables import csv_rows
 from fedrelay.report.format import as_csv
 from fedrelay.report.load_runs import load_runs
 from fedrelay.report.page_sections import with_sections
 from fedrelay.report.report_content import document, report_data
+from fedrelay.report.tuning_page import tuning_document
 from fedrelay.report.watch_server import WatchServer
 from fedrelay.report.web_page import web_page
 
@@ -581,3 +583,41 @@ def test_every_figure_is_painted_in_the_colours_of_its_marks(browser, written, t
         assert min(found.values()) > 10, (name, found)
     ask(browser, "all('main svg > *').forEach((each) => { each.style.visibility = 'hidden'; })")
     assert not any(painted(browser, "communication").values())  # and an empty one is seen to be empty
+
+
+def test_the_page_of_a_tuning_begins_with_the_advice(browser, tuned, tmp_path):
+    write_comparison_files(tuned.comparison, tuned.out / "comparison")
+    page = tmp_path / "page.html"
+    page.write_text(web_page(tuning_document(tuned)))
+    look(browser, page.as_uri())
+    assert complaints(browser) == []
+    assert requests(browser) == []
+    names = "return all('[data-figure=advice] tbody tr').map((row) => row.cells[0].firstElementChild.nextSibling.data)"
+    assert ask(browser, names) == [each.name for each in tuned.standings]
+    assert ask(browser, "return all('[data-figure=advice] .point').length") == 2
+    ask(browser, "document.querySelector('#advice [data-value=bytes]').click()")
+    assert ask(browser, "return all('[data-figure=advice] .bar').length") == 2
+    assert ask(browser, "return all('[data-figure=learning-rates] .line').length") >= 2
+    assert ask(browser, "return document.querySelector('.skip').hash") == "#advice"
+    assert ask(browser, "return all('#curves .line').length") == 2
+
+
+def test_the_page_of_a_sweep_has_lines_and_heat_maps(browser, tmp_path):
+    methods, common = ["fedavg", "fedseq"], {"rounds": 1, "workers": 1, "batch_size": 32}
+    fr.compare(methods, sweep={"alpha": [0.1, 1]}, clients=6, seeds=[1, 2], out=tmp_path / "line", **common)
+    fr.compare(methods, sweep={"alpha": [0, 1], "clients": [5, 6]}, out=tmp_path / "grid", **common)
+    for name in ("line", "grid"):
+        (tmp_path / f"{name}.html").write_text(web_page(document([tmp_path / name])))
+    look(browser, (tmp_path / "line.html").as_uri())
+    assert ask(browser, "return all('#sweep .line').length") == 2
+    assert ask(browser, "return all('#sweep .band').length") == 2
+    assert ask(browser, "return all('#sweep tbody tr').map((row) => row.cells.length)") == [3, 3]
+    assert complaints(browser) == []
+    look(browser, (tmp_path / "grid.html").as_uri(), 375)
+    assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
+    assert ask(browser, "return all('#sweep .cell').length") == 4
+    ask(browser, "document.querySelectorAll('#sweep .segments button')[2].click()")
+    texts = ask(browser, "return all('#sweep svg .cell + text').map((each) => each.textContent)")
+    assert len(texts) == 4
+    assert all(text.strip("()")[0] in "+-0" for text in texts)
+    assert complaints(browser) == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -22,6 +24,27 @@ def _folder(name: str, what: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = Option(name, metavar="FOLDER", help=f"also write {what}")
     return option
 
+
+@dataclass(frozen=True)
+class WantedFiles:
+    """What to write besides the page."""
+
+    figures: Mapping[str, Path]
+    """png, svg or pdf → folder."""
+
+    csv: Path | None
+    paper: Path | None
+    width: float
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """The folder of every kind of file."""
+        others = {"csv": self.csv, "paper": self.paper}
+        return {**self.figures, **{kind: folder for kind, folder in others.items() if folder is not None}}
+
+
+Report = tuple[dict[str, Any], dict[str, list[Path]]]
+"""The document of a page, and the files that were written, by kind."""
 
 app = typer.Typer()
 
@@ -54,12 +77,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Write one self-contained web page about runs. It opens from disk and needs no network."""
-    from fedrelay.report.csv_tables import write_csv_tables
-    from fedrelay.report.load_runs import load_runs
-    from fedrelay.report.page_limits import EVERYTHING
-    from fedrelay.report.page_sections import write_figures
-    from fedrelay.report.paper_files import write_paper_files
-    from fedrelay.report.report_content import describe
+    from fedrelay.report.sweep_files import only_sweep
     from fedrelay.report.terminal.run_tables import facts_grid
     from fedrelay.report.web_page import web_page
     from fedrelay.tuning.run_tuning import SPEC as TUNING
@@ -73,22 +91,17 @@ def report(
     if page.is_dir():
         page = page / "report.html"
     with output.showing_warnings():
-        loaded = load_runs(runs, baseline)
-        document = describe(loaded)
+        figures = {kind: folder for kind, folder in {"png": png, "svg": svg, "pdf": pdf}.items() if folder is not None}
+        wanted = WantedFiles(figures, csv, paper, width)
+        sweep = only_sweep(runs)
+        if sweep is None:
+            document, written = _report_of_runs(runs, baseline, wanted)
+        else:
+            document, written = _report_of_sweep(sweep, baseline, wanted)
         make_folder(page.parent)
         write_atomically(page, web_page(document).encode())
-        folders = {kind: folder for kind, folder in {"png": png, "svg": svg, "pdf": pdf}.items() if folder is not None}
-        whole = describe(loaded, EVERYTHING) if folders or csv or paper else {}
-        written = {kind: write_figures(whole, folder, kind) for kind, folder in folders.items()}
-        if csv is not None:
-            make_folder(csv)
-            written["csv"] = write_csv_tables(whole, csv)
-            folders["csv"] = csv
-        if paper is not None:
-            written["paper"] = write_paper_files(whole, paper, width)
-            folders["paper"] = paper
     rows = {"report": str(page), "open it with": f"a browser, such as:  xdg-open {shlex.quote(str(page))}"}
-    rows |= {f"{kind} files": f"{len(paths)} in {folders[kind]}" for kind, paths in written.items()}
+    rows |= {f"{kind} files": f"{len(paths)} in {wanted.folders[kind]}" for kind, paths in written.items()}
     output.print(facts_grid(rows))
     output.print_json(
         {
@@ -98,6 +111,42 @@ def report(
             "states": document["states"],
         }
     )
+
+
+def _report_of_runs(runs: Sequence[Path], baseline: str | None, wanted: WantedFiles) -> Report:
+    """Write the files of runs and comparisons; return their page as a document."""
+    from fedrelay.report.csv_tables import write_csv_tables
+    from fedrelay.report.load_runs import load_runs
+    from fedrelay.report.page_limits import EVERYTHING
+    from fedrelay.report.page_sections import write_figures
+    from fedrelay.report.paper_files import write_paper_files
+    from fedrelay.report.report_content import describe
+
+    loaded = load_runs(runs, baseline)
+    whole = describe(loaded, EVERYTHING) if wanted.folders else {}
+    written = {kind: write_figures(whole, folder, kind) for kind, folder in wanted.figures.items()}
+    if wanted.csv is not None:
+        make_folder(wanted.csv)
+        written["csv"] = write_csv_tables(whole, wanted.csv)
+    if wanted.paper is not None:
+        written["paper"] = write_paper_files(whole, wanted.paper, wanted.width)
+    return describe(loaded), written
+
+
+def _report_of_sweep(folder: Path, baseline: str | None, wanted: WantedFiles) -> Report:
+    """Write the files of a sweep; return its page as a document."""
+    from fedrelay.report.sweep_files import load_sweep, sweep_document, write_sweep_figures, write_sweep_paper
+    from fedrelay.report.sweep_summary import sweep_csv
+
+    result, _ = load_sweep(folder, baseline)
+    written = {kind: write_sweep_figures(result, place, kind) for kind, place in wanted.figures.items()}
+    if wanted.csv is not None:
+        make_folder(wanted.csv)
+        write_atomically(wanted.csv / "sweep.csv", sweep_csv(result).encode())
+        written["csv"] = [wanted.csv / "sweep.csv"]
+    if wanted.paper is not None:
+        written["paper"] = write_sweep_paper(result, wanted.paper, wanted.width)
+    return sweep_document(folder, baseline), written
 
 
 @app.command(epilog=examples("fedrelay watch runs/fedseq-digits-seed1", "fedrelay watch runs/compare-digits --open"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -28,7 +28,7 @@ from fedrelay.cli.settings import (
     takes_settings,
 )
 from fedrelay.errors import DivergedError, NoUpdateAcceptedError, SpecError
-from fedrelay.experiment.spec import CommonSettings, Comparison, Experiment, validate
+from fedrelay.experiment.spec import CommonSettings, Comparison, Experiment, full_path, parse_assignment, validate
 from fedrelay.user_code import import_from_current_folder
 
 if TYPE_CHECKING:  # these import torch, which would make --help slow
@@ -92,6 +92,8 @@ def run(
     epilog=examples(
         "fedrelay compare fedavg fedseq centralized --alpha 0 --seeds 1,2,3",
         "fedrelay compare fedseq fedavg fedprox --baseline fedavg --seeds 1,2,3,4,5",
+        "fedrelay compare fedavg fedseq --sweep alpha=0,0.1,1 --seeds 1,2,3",
+        "fedrelay compare fedavg fedseq --sweep alpha=0,1 --sweep clients=10,50 --dry-run",
         "fedrelay compare examples/digits.yaml --rounds 20",
     )
 )
@@ -100,6 +102,13 @@ def compare(
     sources: Annotated[list[str], Argument(metavar="METHOD…|FILE", help="methods, or one YAML file")],
     seeds: Seeds = None,
     baseline: Baseline = None,
+    sweep: Annotated[
+        list[str] | None,
+        Option(
+            "--sweep", metavar="KEY=A,B,…", help="run every method with each value of a setting; at most two settings"
+        ),
+    ] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="check everything and show how many runs there are")] = False,
     quiet: Quiet = False,
     json: Json = False,
     tensorboard: TensorBoard = False,
@@ -116,9 +125,48 @@ def compare(
 
     loggers, output = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow), CommandOutput(quiet=quiet, json=json)
     chosen = with_seeds(settings, seeds)
+    if sweep:
+        chosen = [("sweep", _axes(sweep)), *chosen]
     if baseline is not None:
         chosen = [("baseline", baseline), *chosen]
-    compare_methods(output, "compare", methods_settings(sources), chosen, loggers)
+    tree = methods_settings(sources)
+    if dry_run:
+        _show_runs(output, validate(Comparison, apply(tree, chosen)))
+        return
+    compare_methods(output, "compare", tree, chosen, loggers)
+
+
+def _axes(texts: Sequence[str]) -> dict[str, Any]:
+    """`alpha=0,0.1` → `{"data.alpha": [0, 0.1]}`."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not (key and equals and values):
+            raise SpecError(f"--sweep: must be KEY=A,B,…, such as alpha=0,0.1,1, got {text!r}")
+        path, parsed = parse_assignment(f"{key}=[{values}]")
+        if full_path(path) in found:
+            raise SpecError(f"--sweep: {key} is given twice; list all values together")
+        found[full_path(path)] = parsed
+    return found
+
+
+def _show_runs(output: CommandOutput, comparison: Comparison) -> None:
+    """Check all runs of a comparison or a sweep, and show how many there are."""
+    from fedrelay.experiment.comparison_runs import experiments
+    from fedrelay.experiment.sweep_cells import sweep_cells
+    from fedrelay.report.terminal.sweep_tables import planned_runs, planned_runs_facts
+    from fedrelay.runtime.comparison import check_runs
+    from fedrelay.runtime.sweep import check_cell
+
+    cells = sweep_cells(comparison) if comparison.sweep else []
+    with output.showing_warnings():
+        for cell in cells:
+            check_cell(cell)
+        if not cells:
+            check_runs([run for _, run in experiments(comparison)])
+    facts = planned_runs_facts(comparison, cells)
+    output.print(planned_runs(facts))
+    output.print_json(facts)
 
 
 def compare_methods(
@@ -128,6 +176,33 @@ def compare_methods(
     comparison = validate(Comparison, apply(tree, settings))
     out = comparison.out or free_folder(f"{name}-{data_name(comparison)}")
     _compare(output, comparison.model_copy(update={"out": out}), out, loggers)
+
+
+def _sweep(output: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
+    """Run or continue a sweep, and print its table."""
+    from fedrelay.experiment.sweep_cells import sweep_cells
+    from fedrelay.report.format import plural
+    from fedrelay.report.sweep_files import write_sweep_files
+    from fedrelay.report.sweep_summary import sweep_facts
+    from fedrelay.report.terminal.sweep_tables import sweep_advice, sweep_tables
+    from fedrelay.runtime.sweep import run_sweep
+
+    names = [entry.name for entry in comparison.methods]
+    titles = [
+        f"{cell.name}: {name}, seed {seed}"
+        for cell in sweep_cells(comparison)
+        for name in names
+        for seed in comparison.seeds
+    ]
+    swept = "; ".join(f"{path}: {', '.join(map(str, values))}" for path, values in comparison.sweep.items())
+    output.note(f"Sweep of {swept}: {plural(len(titles), 'run')}. The first cell:")
+    with _watched(output, out, loggers, names, comparison.seeds, titles) as callback:
+        result = run_sweep(comparison, callbacks=callback)
+    write_sweep_files(result, out)
+    output.print("", sweep_tables(result), "", sweep_advice(result))
+    output.print_json(sweep_facts(result))
+    if not any(method.results for outcome in result.outcomes for method in outcome.methods):
+        raise DivergedError(f"no run has a result: models diverged or no client update was accepted; see {out}")
 
 
 @app.command(
@@ -189,6 +264,9 @@ def resume(
 
 
 def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: Sequence[TrackingLogger]) -> None:
+    if comparison.sweep:
+        _sweep(output, comparison, out, loggers)
+        return
     from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.report.comparison_files import write_comparison_files
     from fedrelay.report.comparison_summary import comparison_facts

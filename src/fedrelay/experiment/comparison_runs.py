@@ -18,8 +18,10 @@ PUBLIC_SAMPLES = 10
 
 def experiments(comparison: Comparison) -> list[tuple[ComparisonEntry, Experiment]]:
     """Every run of a comparison: methods in order, seeds within. Common options go to the methods that take them."""
+    if comparison.sweep:
+        raise SpecError("sweep: only 'fedrelay compare' and fr.compare run a sweep")
     load_plugins(comparison.plugins)
-    common = comparison.model_dump(exclude={"methods", "seeds", "baseline", "out"})
+    common = comparison.model_dump(exclude={"methods", "seeds", "baseline", "sweep", "out"})
     parsed = {entry.name: parse_method(entry.method) for entry in comparison.methods}
     for part in PARTS:
         if common[part] and not any(_accepted(method, part, common[part]) for method in parsed.values()):

@@ -148,6 +148,13 @@ class ComparisonEntry(Section):
         return "".join(each if each.isalnum() or each in "+-_. " else "_" for each in self.name).strip(". ") or "_"
 
 
+MOST_AXES = 2
+"""A table and a heat map have two sides."""
+
+NO_AXES = ("methods", "method", "seeds", "seed", "baseline", "sweep", "out", "plugins", "eval", "engine", "checkpoint")
+"""What cannot be an axis of a comparison: all cells have the same methods, seeds and metric."""
+
+
 class Comparison(CommonSettings):
     """Several methods, several seeds, everything else equal."""
 
@@ -158,6 +165,31 @@ class Comparison(CommonSettings):
     baseline: str | None = Field(
         None, description="the method, by its label, that all others are compared with; default: the first"
     )
+    sweep: Mapping[str, tuple[Any, ...]] = Field(
+        {},
+        description="one or two settings and their values: every method runs with each, such as {data.alpha: [0, 1]}",
+    )
+
+    @field_validator("sweep", mode="before")
+    @classmethod
+    def _full_names(cls, sweep: Any) -> Any:
+        return {full_path(str(key)): values for key, values in sweep.items()} if isinstance(sweep, Mapping) else sweep
+
+    @field_validator("sweep")
+    @classmethod
+    def _check_axes(cls, sweep: Mapping[str, tuple[Any, ...]]) -> Mapping[str, tuple[Any, ...]]:
+        if len(sweep) > MOST_AXES:
+            raise ValueError(
+                f"{', '.join(sweep)}: at most {MOST_AXES} settings; compare once for each value of the others"
+            )
+        for key, values in sweep.items():
+            if key.split(".")[0] in NO_AXES:
+                raise ValueError(f"{key}: cannot be swept: it is no setting of a run, or would make runs incomparable")
+            if not all(isinstance(value, str | int | float) for value in values):
+                raise ValueError(f"{key}: needs plain values: numbers, words, true or false")
+            if len(values) < 2 or len({str(value) for value in values}) < len(values):
+                raise ValueError(f"{key}: needs at least two values, all different")
+        return sweep
 
     @field_validator("methods", mode="before")
     @classmethod
@@ -278,6 +310,13 @@ def set_path(tree: dict[str, Any], path: str, value: Any) -> None:
         known.update(value)
     else:
         tree[leaf] = dict(value) if isinstance(value, Mapping) else value
+
+
+def has_path(tree: Mapping[str, Any], path: str) -> bool:
+    """Whether a tree of settings has a value at a dotted path."""
+    first, _, rest = path.partition(".")
+    below = tree.get(first)
+    return first in tree and (not rest or (isinstance(below, Mapping) and has_path(below, rest)))
 
 
 def _explain(model: type[BaseModel], detail: Any, prefix: str) -> str:

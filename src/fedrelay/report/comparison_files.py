@@ -15,10 +15,15 @@ from fedrelay.runtime.comparison import ComparisonResult
 
 def write_comparison_files(outcome: ComparisonResult, folder: Path) -> None:
     """Write `results.json`, `table.csv`, `curves.png` and, with differential privacy, `privacy.png`."""
-    numbers = json.dumps(finite(comparison_facts(outcome)), indent=1, ensure_ascii=False)
-    write_atomically(folder / "results.json", f"{numbers}\n".encode())
-    write_atomically(folder / "table.csv", comparison_csv(outcome).encode())
+    write_comparison_numbers(outcome, folder)
     if curves := comparison_curves(outcome):
         save_figures(folder / "curves.png", curves, columns=2)
     if privacy := privacy_curves(outcome):
         save_figures(folder / "privacy.png", [privacy])
+
+
+def write_comparison_numbers(outcome: ComparisonResult, folder: Path) -> None:
+    """Write `results.json` and `table.csv`."""
+    numbers = json.dumps(finite(comparison_facts(outcome)), indent=1, ensure_ascii=False)
+    write_atomically(folder / "results.json", f"{numbers}\n".encode())
+    write_atomically(folder / "table.csv", comparison_csv(outcome).encode())

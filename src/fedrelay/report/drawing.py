@@ -17,7 +17,15 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
@@ -174,6 +182,8 @@ def _height(figure: Figure, columns: int) -> float:
         return 0.8 + 0.28 * len(mark["rows"])
     if mark["kind"] == "sequences":
         return 0.9 + 0.24 * min(MOST_ROWS, len(mark["rows"]))
+    if mark["kind"] == "cells" and "texts" in mark:
+        return 0.7 + 0.34 * len(mark["rows"])
     if mark["kind"] == "cells":
         return min(4.6, WIDTH / columns)
     return (2.6 if columns > 1 or mark["kind"] == "mix" else 3.4) * float(figure.get("height", 1))
@@ -201,7 +211,8 @@ def _draw_line(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
     if mark.get("layer"):  # optional layers are for the page
         return
     x, y = np.array(mark["x"], dtype=float), np.array(mark["y"], dtype=float)
-    axes.plot(x, y, linewidth=1.4, marker="o" if len(x) == 1 else "", zorder=3, label=mark["name"], **_line(mark))
+    marker = "o" if len(x) == 1 or mark.get("dots") else ""
+    axes.plot(x, y, linewidth=1.4, marker=marker, markersize=4, zorder=3, label=mark["name"], **_line(mark))
     if "error" in mark:
         error = np.array(mark["error"], dtype=float)
         low, high = y - error, y + error
@@ -227,9 +238,15 @@ def _style_axis(axes: Axes, side: str, axis: Mapping[str, Any]) -> None:
         scale.set_minor_formatter(NullFormatter())
     else:
         scale.set_major_locator(MaxNLocator(5, integer=form == "count"))
+    if "ticks" in axis:
+        scale.set_major_locator(FixedLocator([place for place, _ in axis["ticks"]]))
+        scale.set_minor_locator(NullLocator())
     if "limits" in axis:
         axes.set(**{f"{side}lim": axis["limits"]})
-    scale.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, form)))
+    if "ticks" in axis:
+        scale.set_major_formatter(FixedFormatter([text for _, text in axis["ticks"]]))
+    else:
+        scale.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, form)))
 
 
 def _tick(value: float, form: str) -> str:
@@ -328,9 +345,16 @@ def _draw_cells(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
     known = np.full((len(rows), across), np.nan)
     for place, row in enumerate(rows):
         known[place, : len(row)] = row
-    shades = LinearSegmentedColormap.from_list("cell", [LIGHT["card"], LIGHT["cell"]])
+    ends = [LIGHT["warn"], LIGHT["card"], LIGHT["cell"]] if "diverging" in mark else [LIGHT["card"], LIGHT["cell"]]
+    shades = LinearSegmentedColormap.from_list("cell", ends[::-1] if mark.get("diverging") == "down" else ends)
     norm = PowerNorm(mark.get("gamma", 1), *mark["limits"])
     picture = axes.imshow(known, cmap=shades, norm=norm, interpolation="nearest")
+    axes.set_aspect("auto" if "texts" in mark else "equal")  # texts are wider than high
+    for place, texts in enumerate(mark.get("texts", ())):
+        for column, text in enumerate(texts):
+            number = known[place, column]
+            dark = not np.isnan(number) and sum(shades(norm(number))[:3]) < 1.6
+            axes.text(column, place, text, ha="center", va="center", color="white" if dark else LIGHT["ink"])
     axes.set(xlabel=mark.get("column_title", ""), ylabel=mark.get("row_title", ""))
     numbered = len(rows) <= MOST_NUMBERED and mark["rows"]
     axes.set_xticks(range(across) if numbered else [], mark["columns"] if numbered else [], rotation=90 * (across > 10))

@@ -2,17 +2,18 @@
 
 A figure is a dictionary with a `title`, a list of `marks`, and for lines the axes `x` and `y`; `note` is a caption. An
 axis has a `label`, a number `format` (count, percent, bytes, seconds, number; points and change have a sign), and
-optionally `scale: log`, `limits`, and `zero`, which marks that place; without limits it fits the data. A list may be a
-reference into the document: `{"ref": "methods/0/curves/round"}`. Colours are roles of `palette.py`, or hex codes. The
-kinds of marks are:
+optionally `scale: log`, `limits`, `ticks` (places and labels), and `zero`, which marks that place; without limits it
+fits the data. A list may be a reference into the document: `{"ref": "methods/0/curves/round"}`. Colours are roles of
+`palette.py`, or hex codes. The kinds of marks are:
 
-- `line`: points (`x`, `y`) with an optional band of ± `error`; `layer` names an optional layer.
+- `line`: points (`x`, `y`) with an optional band of ± `error`; `dots` marks points; `layer` names an optional layer.
 - `rule`: a horizontal line at `y`.
 - `bars`: groups of rows, each with a `value`; `ratio_to` names the row that factors refer to.
 - `points`: rows with a `value` and an `error`.
 - `stack`: rows of parts that add up.
 - `mix`: one thin column per item, made of parts; `share` scales every column to 100 %.
-- `cells`: a matrix of shaded cells.
+- `cells`: a matrix of shaded cells, with optional `texts`; `diverging` has two colours, the second one for what is
+  better: `up` or `down`.
 - `sequences`: rows of numbered items, connected in order.
 
 `by_method: true` marks rows or lines that belong to methods, which readers can hide.

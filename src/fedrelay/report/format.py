@@ -57,7 +57,8 @@ def difference(metric: MetricInfo, value: float | None) -> str:
     """A difference of two scores with its sign: `+3.1` in points of percent, `-0.0123` where the metric is no share."""
     if value is None or math.isnan(value):
         return NONE
-    return f"{100 * value:+.1f}" if metric.percent else f"{value:+.3g}"
+    text = f"{100 * value:+.1f}" if metric.percent else f"{value:+.3g}"
+    return text if float(text) else text[1:]
 
 
 def interval(metric: MetricInfo, ends: tuple[float, float] | None) -> str:

@@ -150,7 +150,7 @@ def load_runs(paths: Sequence[Path], baseline: str | None = None) -> ReportRuns:
     for path in paths:
         if (path / SPEC).is_file():
             comparisons.append(load_comparison(path))
-            methods += _compared(path, comparisons[-1])
+            methods += compared_methods(path, comparisons[-1])
         else:
             single.setdefault(path.resolve(), load_run(path))
     methods += _grouped_by_method(single.values())
@@ -191,7 +191,7 @@ def _common_settings(methods: Sequence[MethodRuns]) -> Comparison:
     return Comparison.model_construct(methods=(), seeds=(), eval=first.eval, data=first.data)
 
 
-def _compared(folder: Path, comparison: Comparison) -> Iterator[MethodRuns]:
+def compared_methods(folder: Path, comparison: Comparison) -> Iterator[MethodRuns]:
     """The methods of a comparison, with their started runs."""
     failures = _recorded_failures(folder)
     for entry in comparison.methods:

@@ -25,6 +25,7 @@ from fedrelay.report.format import count, plural, step_size
 from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs
 from fedrelay.report.page_limits import PAGE, PageLimits, evenly, significant
 from fedrelay.report.page_sections import with_sections
+from fedrelay.report.sweep_files import only_sweep, sweep_document
 from fedrelay.report.tuning_statement import tuning_statement
 from fedrelay.robustness.fault_events import DIVERGED
 from fedrelay.runtime.result import Row
@@ -35,7 +36,7 @@ _MARKED = ("route", "client", "node", "what", "done")
 
 
 def document(paths: Sequence[Path], limits: PageLimits = PAGE) -> Document:
-    """Read folders of runs and comparisons, and describe them.
+    """Read folders of runs and comparisons, or the folder of one sweep, and describe them.
 
     Args:
         paths: run folders and comparison folders.
@@ -43,8 +44,10 @@ def document(paths: Sequence[Path], limits: PageLimits = PAGE) -> Document:
 
     Raises:
         RunFolderError: a folder is missing, is no run folder, or is damaged.
+        SpecError: a sweep is to be shown with something else.
     """
-    return describe(load_runs(paths), limits)
+    sweep = only_sweep(paths)
+    return describe(load_runs(paths), limits) if sweep is None else sweep_document(sweep)
 
 
 def describe(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:

@@ -31,6 +31,7 @@ def web_page(document: Mapping[str, Any], *, live: bool = False) -> str:
         "style": palette.css() + _resource("page.css"),
         "script": script(),
         "script_hash": f"sha256-{base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()}",
+        "first": html.escape(next((section["id"] for section in document["sections"]), "top")),
         "live": "yes" if live else "no",
         "connect": "'self'" if live else "'none'",
         "document": as_json(document),

@@ -185,7 +185,7 @@ def run_comparison(
     """Run all runs of a comparison that are not complete yet."""
     runs = experiments(comparison)
     if comparison.out is not None:
-        open_folder(comparison.out, comparison, lambda: _check_runs([run for _, run in runs], federation, module, task))
+        open_folder(comparison.out, comparison, lambda: check_runs([run for _, run in runs], federation, module, task))
     methods = {entry.name: MethodResults(entry.name, entry.method, ()) for entry in comparison.methods}
     for entry, experiment in runs:
         sofar = methods[entry.name]
@@ -243,8 +243,11 @@ def open_folder(folder: Path, comparison: Comparison, check_preparable: Callable
         )
 
 
-def _check_runs(
-    runs: Sequence[Experiment], federation: OwnData | None, module: OwnModel | None, task: Task | None
+def check_runs(
+    runs: Sequence[Experiment],
+    federation: OwnData | None = None,
+    module: OwnModel | None = None,
+    task: Task | None = None,
 ) -> None:
     """Check the first run and, with its seed, all runs that profile clients and one attack of each method."""
     first, *others = runs

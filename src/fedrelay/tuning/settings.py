@@ -92,6 +92,8 @@ class Tuning(Comparison):
     @model_validator(mode="after")
     def _check_tuning(self) -> Self:
         tune, evaluations = self.tune, self.rounds // self.eval.every
+        if self.sweep:
+            raise ValueError("sweep: a tuning has no sweep; tune every value by itself")
         if not self.data.validation:
             raise ValueError("data.validation: must be above 0, because methods are tuned on validation samples")
         if used := sorted({*self.seeds} & {*self.tuning_seeds}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from fedrelay.errors import SpecError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.method_hyperparameters import Hyperparameter, hyperparameter_of
-from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, full_path, set_path, validate
+from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, full_path, has_path, set_path, validate
 from fedrelay.tuning.search_space import Point, SearchSpace
 from fedrelay.tuning.settings import Tuning
 
@@ -92,16 +92,9 @@ def _hyperparameter(tuning: Tuning, entry: ComparisonEntry) -> Hyperparameter | 
     if chosen is not None:
         return next((Hyperparameter(full_path(key), tuple(values)) for key, values in chosen.items()), None)
     usual = hyperparameter_of(entry.method)
-    if usual is None or any(_has(each.model_dump(exclude_defaults=True), usual.key) for each in (entry, tuning)):
+    if usual is None or any(has_path(each.model_dump(exclude_defaults=True), usual.key) for each in (entry, tuning)):
         return None
     return usual
-
-
-def _has(tree: Mapping[str, Any], path: str) -> bool:
-    """Whether a tree of settings has a value at a dotted path."""
-    first, _, rest = path.partition(".")
-    below = tree.get(first)
-    return first in tree and (not rest or (isinstance(below, Mapping) and _has(below, rest)))
 
 
 def trial_folder(out: Path, method: TunedMethod, number: int, seed: int) -> Path:

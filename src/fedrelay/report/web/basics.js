@@ -62,11 +62,14 @@ const rgb = (name) => {
 };
 
 // From almost the colour of the card to the full shade.
-function shade(share) {
-  const [card, full] = [rgb("card"), rgb("cell")];
+function shade(share, role = "cell") {
+  const [card, full] = [rgb("card"), rgb(role)];
   const strength = 0.06 + 0.94 * share;
   return `rgb(${card.map((each, place) => Math.round(each + (full[place] - each) * strength)).join(",")})`;
 }
+
+// From worse to better: one colour below the middle, another above it.
+const diverging = (share) => shade(Math.abs(2 * share - 1), share < 0.5 ? "warn" : "cell");
 
 // Black or white, whichever contrasts more.
 function readableOn(text) {

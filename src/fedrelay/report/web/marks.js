@@ -71,8 +71,8 @@ function drawLines(figure, marks, width, toggles) {
         "stroke-width": line.layer ? 1 : 2.4, "stroke-opacity": line.layer ? 0.5 : 1, "stroke-dasharray": DASHES[line.dash],
       }),
     );
-    if (line.points.length === 1)
-      svg.append(shape("circle", { cx: x(line.points[0].x), cy: y(line.points[0].y), r: 4, fill: colour(line.colour) }));
+    for (const point of line.dots || line.points.length === 1 ? line.points : [])
+      svg.append(shape("circle", { cx: x(point.x), cy: y(point.y), r: 4, fill: colour(line.colour) }));
   }
   crosshair(svg, figure, lines.filter(({ layer }) => !layer), { x, y, left, right, top, bottom });
   return svg;
@@ -108,7 +108,9 @@ function drawAxes(svg, { figure, x, y, left, right, top, bottom, width }) {
   }
   svg.append(shape("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom }));
   const counted = figure.x.format === "count";
-  for (const value of x.ticks(width < 520 ? 4 : 8))
+  for (const [value, text] of figure.x.ticks || [])
+    svg.append(label(text, x(value), bottom + 18, { "text-anchor": "middle" }));
+  for (const value of figure.x.ticks ? [] : x.ticks(width < 520 ? 4 : 8))
     if (!counted || Number.isInteger(value))
       svg.append(label(format(value, figure.x.format), x(value), bottom + 18, { "text-anchor": "middle" }));
   svg.append(label(figure.x.label, right, bottom + 38, { "text-anchor": "end" }), label(figure.y.label, 0, top - 14));
@@ -146,7 +148,8 @@ function crosshair(svg, figure, lines, { x, y, left, right, top, bottom }) {
       rows.push([point.y, [line.name, `${format(point.y, figure.y.format)}${error}${round}`, line.colour]]);
     });
     rows.sort((one, other) => other[0] - one[0]);
-    const text = format(value, figure.x.format);
+    const named = (figure.x.ticks || []).find(([place]) => place === value);
+    const text = named ? named[1] : format(value, figure.x.format);
     showTip(event, figure.x.tip ? `${figure.x.tip} ${text}` : `${figure.x.label}: ${text}`, rows.map(([, row]) => row));
   }
   const leave = () => {
@@ -308,32 +311,37 @@ function drawMix(figure, [mark], width) {
 }
 
 function drawCells(figure, [mark], width) {
-  const size = Math.max(5, Math.min(30, (width - 96) / mark.columns.length));
+  const room = (width - 96) / mark.columns.length;
+  const [across, down] = mark.texts ? [Math.max(34, Math.min(84, room)), 34] : Array(2).fill(Math.max(5, Math.min(30, room)));
   const [left, top, small] = [64, 34, "font-size:10.5px"];
-  const svg = newSvg(figure, width, top + size * mark.rows.length + 14);
+  const svg = newSvg(figure, Math.max(width, left + across * mark.columns.length), top + down * mark.rows.length + 14);
   const [low, high] = mark.limits;
+  const middle = { "text-anchor": "middle" };
   svg.append(
     label(`${mark.column_title} →`, left, 12, { style: small }),
     label(`${mark.row_title} ↓`, 0, 28, { style: small }),
   );
+  if (across >= 18)
+    mark.columns.forEach((name, index) =>
+      svg.append(label(name, left + (index + 0.5) * across, top - 6, { ...middle, style: small })),
+    );
   mark.values.forEach((row, hop) => {
-    const y = top + hop * size;
-    if (size >= 11) svg.append(label(mark.rows[hop], left - 8, y + size / 2 + 4, { "text-anchor": "end", style: small }));
-    if (size >= 18)
-      svg.append(label(mark.columns[hop], left + (hop + 0.5) * size, top - 6, { "text-anchor": "middle", style: small }));
+    const y = top + hop * down;
+    if (down >= 11) svg.append(label(mark.rows[hop], left - 8, y + down / 2 + 4, { "text-anchor": "end", style: small }));
     row.forEach((value, index) => {
-      const x = left + index * size;
-      const fill = shade(((value - low) / (high - low)) ** (mark.gamma || 1));
+      const x = left + index * across;
+      const share = known(value) ? (value - low) / (high - low) : 0;
+      const fill = mark.diverging ? diverging(mark.diverging === "up" ? share : 1 - share) : shade(share ** (mark.gamma || 1));
       const first = mark.values[index]?.[index];
-      const cell = shape("rect", {
-        class: "cell", x, y, width: size - 1, height: size - 1, rx: Math.min(4, size / 6), fill,
-        stroke: mark.since && index === hop ? "var(--ink)" : null,
-      });
-      const style = `font-size:9.5px;pointer-events:none;fill:${readableOn(fill)}`;
-      const text = { x: x + size / 2 - 0.5, y: y + size / 2 + 4, "text-anchor": "middle", style };
-      const box = shape("g", {}, cell, size >= 24 ? shape("text", text, (100 * value).toFixed(0)) : null);
+      const box = { x, y, width: across - 1, height: down - 1, rx: Math.min(4, down / 6) };
+      const stroke = mark.since && index === hop ? "var(--ink)" : null;
+      const cell = shape("rect", { class: "cell", ...box, fill: known(value) ? fill : "var(--hover)", stroke });
+      const style = `font-size:${mark.texts ? 12 : 9.5}px;pointer-events:none;fill:${readableOn(fill)}`;
+      const where = { x: x + across / 2 - 0.5, y: y + down / 2 + 4, ...middle, style };
+      const text = mark.texts ? mark.texts[hop][index] : down >= 24 && known(value) ? (100 * value).toFixed(0) : null;
+      const node = shape("g", {}, cell, text === null ? null : shape("text", where, text));
       svg.append(
-        withTip(box, `${mark.row_title} ${mark.rows[hop]}`, () => [
+        withTip(node, `${mark.row_title} ${mark.rows[hop]}`, () => [
           [`${mark.column_title} ${mark.columns[index]}`, format(value, mark.format)],
           ...(mark.since
             ? [
@@ -446,7 +454,7 @@ function figureTable(figure, doc, ratioTo) {
       ];
     case "cells":
       return [
-        [mark.row_title, ...mark.columns.map((name) => `on ${name}`)],
+        [mark.row_title, ...mark.columns.map((name) => (mark.since ? `on ${name}` : `${mark.column_title} ${name}`))],
         mark.values.map((row, place) => [mark.rows[place], ...row.map(show)]),
       ];
     default:
