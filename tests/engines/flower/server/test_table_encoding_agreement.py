@@ -329,3 +329,15 @@ def test_validation_rows_are_in_the_sums_and_held_out_rows_are_not(tmp_path):
     table = node_table(tmp_path, "n00", lines, hold_out=0.2)
     facts = facts_of(tmp_path, {"n00": table}, validation=0.25)["n00"]
     assert (facts.samples, facts.validations, facts.tests, facts.table.statistics.rows) == (12, 4, 4, 16)
+
+
+def test_a_column_without_a_value_at_any_node_is_refused(tmp_path):
+    """At one node it may be empty: others may know it."""
+    header, lines = "site,age,town,ill", ["x,1,,no", "x,2,NA,yes"]
+    tables = {name: node_table(tmp_path, name, lines, header) for name in ("a", "b")}
+    with pytest.raises(
+        DataError, match=r"^no train row of any client has a value in 'town'; name such .*nodes: --drop"
+    ):
+        agree_on_encoding(facts_of(tmp_path, tables), TableSettings())
+    tables["b"] = node_table(tmp_path, "b", ["x,1,oslo,no", "x,2,rome,yes"], header)
+    assert agree_on_encoding(facts_of(tmp_path, tables), TableSettings()) is not None
