@@ -22,6 +22,7 @@ ROOMS = """
     routes.plan routes.execution_overlay routes.arrival routes.async_progress
     grouping.group_count_growth
     data models metrics tasks privacy.accountant
+    transfer
     local routes cost robustness.guard robustness.tampering
     robustness
     grouping selection merge engines

@@ -30,7 +30,8 @@ def experiments(comparison: Comparison) -> list[tuple[ComparisonEntry, Experimen
     for entry in comparison.methods:
         method = parsed[entry.name]
         own = {part: _override(_accepted(method, part, common[part]), getattr(entry, part)) for part in PARTS}
-        own |= {section: {**common[section], **getattr(entry, section)} for section in ("train", "guard", "recovery")}
+        sections = ("train", "transfer", "guard", "recovery")
+        own |= {section: {**common[section], **getattr(entry, section)} for section in sections}
         own |= {name: getattr(entry, name) for name in ("fraction", "faults") if getattr(entry, name) is not None}
         settings = {**common, **own, "method": entry.method}
         if entry.attack:  # an attack with a name replaces the common one

@@ -41,6 +41,7 @@ class KeywordSettings(KeywordDataSettings, total=False):
     """
 
     train: Options
+    transfer: Options
     eval: Options
     stop: Options
     checkpoint: Options
@@ -67,6 +68,9 @@ class KeywordSettings(KeywordDataSettings, total=False):
     clip: float | None
     precision: Literal["float32", "bf16"]
     device: str
+    codec: Literal["float32", "float16", "bfloat16", "int8", "top-k"]
+    keep: float
+    error_feedback: bool
     every: int
     metric: str
     last: int

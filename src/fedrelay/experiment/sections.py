@@ -613,6 +613,27 @@ class RecoverySettings(Section):
         return self
 
 
+class TransferSettings(Section):
+    """How models are encoded where they are sent."""
+
+    codec: Literal["float32", "float16", "bfloat16", "int8", "top-k"] = Field(
+        "float32",
+        description="encoding of models: float32: as they are; float16, bfloat16, int8: rounded at random, with the "
+        "same mean; top-k: clients send only the weights that changed most",
+    )
+    keep: float = Field(0.1, gt=0, le=1, description="top-k: share of the weights that are sent")
+    error_feedback: bool = Field(
+        True, description="top-k: clients keep the changes that they did not send, and add them to their next ones"
+    )
+
+    @model_validator(mode="after")
+    def _refuse_unused_settings(self) -> Self:
+        for setting in ("keep", "error_feedback"):
+            if self.codec != "top-k" and getattr(self, setting) != type(self).model_fields[setting].default:
+                raise ValueError(f"{setting}: has no effect with the codec {self.codec!r}; only with top-k")
+        return self
+
+
 class CheckpointSettings(Section):
     """How often a run is saved; results do not depend on it."""
 

@@ -41,6 +41,7 @@ from fedrelay.experiment.sections import Section as Section
 from fedrelay.experiment.sections import StopSettings as StopSettings
 from fedrelay.experiment.sections import TableSettings as TableSettings
 from fedrelay.experiment.sections import TrainSettings as TrainSettings
+from fedrelay.experiment.sections import TransferSettings as TransferSettings
 from fedrelay.experiment.yaml_files import load_file as load_file
 from fedrelay.experiment.yaml_files import parse_assignment as parse_assignment
 
@@ -52,6 +53,7 @@ SECTIONS: dict[str, type[Section]] = {
     "data": DataSettings,
     "model": ModelSettings,
     "train": TrainSettings,
+    "transfer": TransferSettings,
     "eval": EvalSettings,
     "stop": StopSettings,
     "engine": EngineSettings,
@@ -74,6 +76,7 @@ class CommonSettings(Section):
     model: ModelSettings = ModelSettings()
     task: Options = Field({}, description="what is learned: a task and its options; default: the task of the data")
     train: TrainSettings = TrainSettings()
+    transfer: TransferSettings = TransferSettings()
     eval: EvalSettings = EvalSettings()
     stop: StopSettings = StopSettings()
     engine: EngineSettings = EngineSettings()
@@ -129,6 +132,7 @@ class ComparisonEntry(Section):
     terms: Options = Field({}, description="options of the method's local terms, by term name")
     merge: Options = Field({}, description="options of the method's merge")
     train: Options = Field({}, description="train settings that differ from the common ones")
+    transfer: Options = Field({}, description="transfer settings that differ from the common ones")
     guard: Options = Field({}, description="guard settings that differ from the common ones")
     recovery: Options = Field({}, description="recovery settings that differ from the common ones")
     faults: tuple[FaultSettings, ...] | None = Field(

@@ -1,0 +1,1 @@
+"""How models are encoded where they are sent. One file for each codec."""
