@@ -37,9 +37,14 @@ class CostModel:
 
     def __init__(self, prepared: PreparedExperiment) -> None:
         self.prepared = prepared
-        self.payloads = {"model": prepared.layout.bytes}
-        """What travels on every transfer: name → bytes."""
+        self.models = _models(prepared)
+        """The model of each kind of transfer: name → bytes."""
         self._time_models: dict[tuple[tuple[str, ...], ...], TimeModel] = {}
+
+    @property
+    def payloads(self) -> dict[str, int]:
+        """All forms in which models travel: name → bytes."""
+        return {name: size for sizes in self.models.values() for name, size in sizes.items()}
 
     @cached_property
     def devices(self) -> DeviceOf:
@@ -72,7 +77,7 @@ class CostModel:
         counts = transfer_counts(plan)
         for kind, count in round_models(phase.terms, plan).items():
             if 2 * count >= counts[kind]:
-                found[kind][ROUND_MODEL] = layout.bytes
+                found[kind][ROUND_MODEL] = self._from_server
         return found
 
     def transfers(self, plan: RoundPlan, fault_costs: FaultCosts = NO_FAULT_COSTS) -> TransferTotals:
@@ -82,14 +87,22 @@ class CostModel:
         for kind in KINDS:
             if with_every_model[kind].pop(ROUND_MODEL, None):
                 sent[kind] += sum(times for each, times in fault_costs.wasted if each == kind)
-        found = transfer_totals(plan, self.payloads, with_every_model, fault_costs.wasted)
+        found = transfer_totals(plan, {}, self._with_models(with_every_model), fault_costs.wasted)
         for kind, count in sent.items():
-            found += TransferTotals.of(kind, ROUND_MODEL, count, count * self.prepared.layout.bytes)
+            found += TransferTotals.of(kind, ROUND_MODEL, count, count * self._from_server)
         if plan.handover == "sealed":  # an envelope is part of the transfer of its model
             handed_on = sum(len(route.clients) - 1 for route in plan.routes if route.clients)
             for kind in ("c2s", "s2c"):
                 found += TransferTotals.of(kind, "envelope", 0, handed_on * ENVELOPE_BYTES)
         return found
+
+    @property
+    def _from_server(self) -> int:
+        """The bytes of a model that the server sends."""
+        return sum(self.models["s2c"].values())
+
+    def _with_models(self, extras: ExtraPayloads) -> ExtraPayloads:
+        return {kind: {**self.models[kind], **extras[kind]} for kind in KINDS}
 
     def time_model(self, plan: RoundPlan) -> TimeModel:
         """The time model of a round; all rounds in which the same things travel share it."""
@@ -103,8 +116,8 @@ class CostModel:
                 prepared.federation.sample_count,
                 self.sample_flops,
                 prepared.experiment.train.epochs,
-                self.payloads,
-                extras,
+                {},
+                self._with_models(extras),
                 prepared.method.clock.merge_seconds,
                 checks * self.sample_flops / 3,
             )
@@ -174,6 +187,17 @@ class CostModel:
         """The privacy that clients have spent after this number of hops each; empty without differential privacy."""
         term = self.prepared.method.privacy
         return {} if term is None else term.accountant.spent(hops, self.prepared.holders())
+
+
+def _models(prepared: PreparedExperiment) -> dict[Kind, dict[str, int]]:
+    """The name and the bytes of a model, by kind of transfer."""
+    codec, whole = prepared.codec, {"model": prepared.layout.bytes}
+    if codec is None:
+        return dict.fromkeys(KINDS, whole)
+    if codec.from_server:
+        return {kind: {"model": codec.bytes} for kind in KINDS}
+    changed = {"changed weights": codec.bytes}
+    return {"s2c": whole, "c2s": changed, "c2c": changed}
 
 
 def _table_costs(prepared: PreparedExperiment) -> tuple[SetupCost, ...]:

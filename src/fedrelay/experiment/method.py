@@ -16,7 +16,7 @@ from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.merge.base import Merge
-from fedrelay.privacy.checks import check_fresh_noise, check_private
+from fedrelay.privacy.checks import check_fresh_noise, check_nothing_unsent, check_private
 from fedrelay.routes.base import Routing
 from fedrelay.user_code import errors_in_own_part, is_built_in
 from fedrelay.warmup.base import Phase, Warmup
@@ -130,6 +130,7 @@ def build_method(experiment: Experiment) -> Method:
     if method.privacy is not None:
         check_private(given.name, given.terms, method.route, method.warmup, method.pools_data, experiment.train)
         check_fresh_noise(experiment)
+        check_nothing_unsent(experiment)
     method.phases(experiment.rounds)
     return method
 

@@ -46,6 +46,7 @@ from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
+from fedrelay.local.error_feedback import error_feedback_terms
 from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits, check_precision
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.optimizers.kept_state import optimizer_state_terms
@@ -189,10 +190,16 @@ def prepare_without_groups(
     check_device(experiment.train.device)
     build_optimizer(experiment.train)
     experiment.train.learning_rate(1, experiment.rounds)  # a schedule of the user's own may be missing or fail
-    method = replace(method, terms=(*method.terms, *optimizer_state_terms(experiment.train)))
+    kept = () if method.pools_data else error_feedback_terms(experiment.transfer)
+    method = replace(method, terms=(*method.terms, *optimizer_state_terms(experiment.train), *kept))
     [experiment] = with_watched_classes(with_public_samples([experiment]))
     if experiment.guard.tolerance is not None and not experiment.data.public:
         raise SpecError("guard.tolerance: needs public samples; data.public must be at least 1")
+    if experiment.guard.norm is not None and experiment.transfer.codec != "float32":
+        raise SpecError(
+            f"guard.norm: scales models down, which {experiment.transfer.codec!r} cannot encode exactly; "
+            "set transfer.codec=float32"
+        )
     if isinstance(federation, OwnDataPerSeed):
         federation = federation.federation(experiment.seed)
         experiment = with_own_data(experiment, federation)

@@ -12,7 +12,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.engines.start import has_validation, node_names
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
-from fedrelay.experiment.spec import Experiment, unknown
+from fedrelay.experiment.spec import Experiment, TransferSettings, unknown
 from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.trainer import TrainingJob
@@ -21,6 +21,7 @@ from fedrelay.models.frozen_parameter_serialization import frozen_bytes, frozen_
 from fedrelay.routes.base import Groups
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import TaskFacts
+from fedrelay.transfer.model_codec import ModelCodec
 from fedrelay.user_code import is_built_in, is_code_reference, module_of_reference
 from fedrelay.warmup.base import Phase
 
@@ -106,6 +107,16 @@ class PreparedExperiment:
         """Whether a client has left for good before a round."""
         return round > self.last_rounds.get(client, round)
 
+    @property
+    def transfer(self) -> TransferSettings:
+        """How models are sent; where data are pooled, none is."""
+        return TransferSettings() if self.method.pools_data else self.experiment.transfer
+
+    @cached_property
+    def codec(self) -> ModelCodec | None:
+        """How models are encoded; None: they are sent as they are."""
+        return ModelCodec.of(self.transfer, self.layout)
+
     def holders(self) -> list[int]:
         """All clients with samples."""
         found: list[int] = np.flatnonzero(self.federation.sample_counts()).tolist()
@@ -134,6 +145,7 @@ class PreparedExperiment:
             task=self.task,
             task_reference=self.task_reference,
             lanes=wanted.engine.lanes,
+            transfer=self.transfer,
             guard=wanted.guard,
             module_rebuilder=self.module_rebuilder,
         )

@@ -14,10 +14,12 @@ from torch import Tensor
 from fedrelay.data.non_finite_samples import refuse_non_finite
 from fedrelay.errors import DivergedError, EngineError, FedRelayError, SpecError
 from fedrelay.local.batched_trainer import trainer_for
+from fedrelay.local.error_feedback import UNSENT
 from fedrelay.local.evaluation import headline_score
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.trainer import TrainingJob
+from fedrelay.local.trainer import TrainingJob, hop_key
 from fedrelay.models.flat_layout import FlatModule
+from fedrelay.rng import generator
 from fedrelay.robustness.guard import (
     NO_HOPS_YET,
     HopSnapshot,
@@ -33,6 +35,7 @@ from fedrelay.robustness.tampering import tamper
 from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.execution_overlay import ExecutionOverlay, TamperedHop
 from fedrelay.routes.plan import Hop, RoundPlan
+from fedrelay.transfer.model_codec import ModelCodec
 from fedrelay.user_code import errors_in_own_part
 
 WRONG_SHAPE = "a wrong shape"
@@ -81,11 +84,18 @@ class HopRunner:
             contexts = [self._complete(each.hop, at, typical) for each, at in zip(instructions, contexts, strict=True)]
         may_be_undone = self.job.guard.refuses or any(each.tamper for each in instructions)
         snapshots = [HopSnapshot.of(context) if may_be_undone else None for context in contexts]
+        codec = self.job.codec
+        # Copies, because a hop may write its model to the memory of the received one.
+        copies = codec is not None and codec.codec.needs_reference
+        references = [context.received.clone() if copies else context.received for context in contexts]
         hops = [each.hop for each in instructions]
         with describe_errors(f"round {hops[0].round}: training on client {', '.join(str(hop.client) for hop in hops)}"):
             reports = self.trainer.train_hops(hops, contexts, out)
         return [
-            self._check(*each, typical) for each in zip(instructions, contexts, out, snapshots, reports, strict=True)
+            self._check(*each, reference, typical)
+            for each, reference in zip(
+                zip(instructions, contexts, out, snapshots, reports, strict=True), references, strict=True
+            )
         ]
 
     def _complete(self, hop: Hop, context: HopContext, typical: TypicalHop) -> HopContext:
@@ -102,11 +112,14 @@ class HopRunner:
         model: Tensor,
         snapshot: HopSnapshot | None,
         report: HopReport,
+        reference: Tensor,
         typical: TypicalHop,
     ) -> HopReport:
         """Do everything that comes after training; returns the final report."""
         if instructions.tamper is not None and snapshot is not None:
             report = self._tamper(instructions.tamper, model, snapshot.received, context.max_update_norm, report)
+        if (codec := self.job.codec) is not None and not report.refused:
+            report = self._encode(codec, instructions.hop, context, model, reference, report)
         others = {"client state": context.new_client_state, "payload": context.payload}
         received = snapshot.received if snapshot is not None else None
         hop = instructions.hop
@@ -139,6 +152,19 @@ class HopRunner:
             norm = float(clip_updates(model[:trained], received[:trained], max_update_norm))
             report = replace(report, update_norm=norm, update_clipped=norm > float(max_update_norm))
         return report
+
+    def _encode(
+        self, codec: ModelCodec, hop: Hop, context: HopContext, model: Tensor, reference: Tensor, report: HopReport
+    ) -> HopReport:
+        """Replace a model by what its receiver decodes; with error feedback, the client keeps the difference."""
+        unsent = context.new_client_state.get(UNSENT)
+        if unsent is not None:
+            model += unsent
+        decoded = codec.round_trip(model, reference, generator(self.job.seed, "transfer", *hop_key(hop)))
+        if unsent is not None:
+            torch.sub(model, decoded, out=unsent)
+        model.copy_(decoded)
+        return replace(report, max_abs_weight=max_abs_weights(model[: self.job.layout.float_size])[0])
 
 
 def apply_guard(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fedrelay.data.federation import Federation
 from fedrelay.data.samples import SampleSource
-from fedrelay.experiment.spec import GuardSettings, TrainSettings
+from fedrelay.experiment.spec import GuardSettings, TrainSettings, TransferSettings
 from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, write_back
 from fedrelay.local.module_rebuilder import ModuleRebuilder
@@ -38,10 +38,14 @@ from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop, RoundPlan
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.classification import Classification
+from fedrelay.transfer.model_codec import ModelCodec
 
 PLAIN_CLASSIFICATION = Classification()
 UNGUARDED = GuardSettings()
 """Divergence ends the run; every other model is accepted."""
+
+AS_THEY_ARE = TransferSettings()
+"""Models are sent as they are."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class TrainingJob:
     task_reference: str | None = None
     """`MODULE:NAME`, by which nodes find a task of the user's own; None if it has no such name."""
 
+    transfer: TransferSettings = AS_THEY_ARE
     guard: GuardSettings = UNGUARDED
     secret_noise: bool = False
     """Whether noise that protects clients comes from the operating system. Real nodes set it. Otherwise it comes from
@@ -121,6 +126,11 @@ class TrainingJob:
         States that a merge ends add up to what the server is told only if a client trains one model after another.
         """
         return plan.steps_one_by_one if self.states_until_merge else plan.steps
+
+    @cached_property
+    def codec(self) -> ModelCodec | None:
+        """How clients encode the models that they send; None: as they are."""
+        return ModelCodec.of(self.transfer, self.layout)
 
     @cached_property
     def optimizer(self) -> Optimizer:

@@ -41,6 +41,15 @@ def check_private(
         raise SpecError(f"method {method!r}: trains on pooled data, so there are no clients for 'dp' to protect")
 
 
+def check_nothing_unsent(experiment: Experiment) -> None:
+    """Refuse error feedback: a change that waits at a client would be sent later than the hop that is accounted for."""
+    if experiment.transfer.codec == "top-k" and experiment.transfer.error_feedback:
+        raise SpecError(
+            "transfer.error_feedback: with 'dp' every change is sent with its own hop, or never; "
+            "set transfer.error_feedback=false"
+        )
+
+
 def check_budget(term: ClientLevelPrivacy | None) -> None:
     """Refuse a budget that does not allow a single hop."""
     if term is not None and term.max_hops == 0:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrelay.cost.cost_model import CostModel
 from fedrelay.engines.start import data_at_nodes
+from fedrelay.errors import SpecError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.privacy.hop_limit import HopLimit
@@ -105,7 +106,22 @@ class Planner:
         handover = plan.handover
         if self._context.real_time and handover != "sealed":
             handover = "server"
-        return replace(plan, round=round, routes=routes, handover=handover)
+        plan = replace(plan, round=round, routes=routes, handover=handover)
+        self._check_codec(plan)
+        return plan
+
+    def _check_codec(self, plan: RoundPlan) -> None:
+        """Refuse to send changes to clients that lack the model which was changed."""
+        codec = self.prepared.codec
+        if codec is None or codec.from_server:
+            return
+        if plan.handover == "peers" or (plan.handover in ("direct", "sealed") and plan.longest > 1):
+            has_choice = hasattr(self.prepared.phase(plan.round).route, "handover")
+            advice = f"{'route.handover=server, or ' if has_choice else ''}transfer.codec to int8, float16 or bfloat16"
+            raise SpecError(
+                f"transfer.codec: {self.prepared.experiment.transfer.codec!r} sends the weights that changed, and the "
+                f"next client lacks the model before; set {advice}"
+            )
 
     def _is_left_out(self, client: int, round: int) -> bool:
         """Whether a client has no samples, does not exist, or has left."""

@@ -21,7 +21,7 @@ from fedrelay.local.trainer import seed_torch
 from fedrelay.merge.base import MergeInput, checked_result
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.rng import torch_seed
+from fedrelay.rng import generator, torch_seed
 from fedrelay.robustness.guard import all_finite, cap_shares
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.mixing import mix_models
@@ -56,8 +56,9 @@ class Server:
         if plan.mixing is not None:
             owners = {number: plan.routes[number].clients[0] for number in starts}
             starts = mix_models(starts, plan.mixing, owners, self._accuracy_at)
+        weights, starts = self._encoded(plan, state.weights, starts)
         return RoundInputs(
-            state.weights,
+            weights,
             starts,
             state.server,
             {number: arrival.payload for number, arrival in waiting.items()},
@@ -66,6 +67,18 @@ class Server:
             partial(self.planner.legs_for_free_models, plan.round) if plan.real_arrivals else None,
             state.merges,
         )
+
+    def _encoded(self, plan: RoundPlan, weights: Tensor, starts: dict[int, Tensor]) -> tuple[Tensor, dict[int, Tensor]]:
+        """The global model and the starts of routes, as the clients that they are sent to decode them."""
+        codec, seed = self.prepared.codec, self.prepared.experiment.seed
+        if codec is None or not codec.from_server or plan.handover in ("peers", "none"):
+            return weights, starts
+
+        def sent(model: Tensor, *route: int) -> Tensor:
+            return codec.round_trip(model, model, generator(seed, "transfer from server", plan.round, *route))
+
+        to_all = sent(weights)
+        return to_all, {number: to_all if model is weights else sent(model, number) for number, model in starts.items()}
 
     def receive(self, plan: RoundPlan, state: RunState, arrivals: Sequence[Arrival]) -> RunState:
         """The state after a round: the arrivals are merged, or wait in their slots.
