@@ -19,7 +19,7 @@ from fedrelay.data.table_federation import SharedEncoding, shared_encoding
 from fedrelay.engines.flower.messages import FROZEN
 from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.part_serialization import from_plain, to_plain
-from fedrelay.experiment.spec import GuardSettings, TrainSettings, validate
+from fedrelay.experiment.spec import GuardSettings, TrainSettings, TransferSettings, validate
 from fedrelay.local.model_checks import check_precision
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.terms.base import Term
@@ -39,6 +39,7 @@ def describe_job(job: TrainingJob) -> str:
         "train": {**job.train.model_dump(mode="json"), "device": None},  # each node chooses its own device
         "terms": [to_plain(term) for term in job.terms],
         "task": describe_task(job),
+        "transfer": job.transfer.model_dump(mode="json"),
         "seed": job.seed,
         "rounds": job.rounds,
         "classes": job.federation.class_count,
@@ -95,6 +96,7 @@ def job_from_description(
         federation=federation,
         train=train,
         terms=tuple(from_plain(Term, term) for term in fields["terms"]),
+        transfer=validate(TransferSettings, fields["transfer"], "transfer."),
         seed=int(fields["seed"]),
         rounds=int(fields["rounds"]),
         task=_task(fields["task"], plugins),

@@ -23,12 +23,17 @@ from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.arrival import HopReport
 from fedrelay.tasks.base import EvaluationSums, Summable, Task
 from fedrelay.tasks.score_histogram import ScoreHistogram
+from fedrelay.transfer.base import DamagedEncoding
+from fedrelay.transfer.model_codec import ModelCodec
 
 SCALARS = "scalars"
 """The field of the header with tensors of one number, by name."""
 
 MODELS = "models"
 """The array whose rows are models."""
+
+ENCODED = "encoded"
+"""The array whose rows are encoded models, and the field with their names."""
 
 FROZEN = "frozen"
 """The field with the SHA-256 of the model's frozen parameters, and the array that holds them."""
@@ -66,18 +71,66 @@ class Message:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def pack_models(header: Header, models: Mapping[str, Tensor], scalars: Collection[str] = ()) -> Message:
-    """A message with named models, and tensors of one number under the names in `scalars`."""
-    rows = {name: model.detach().cpu() for name, model in models.items() if name not in scalars}
+@dataclass(frozen=True)
+class ModelEncoding:
+    """Which models of a message are encoded, and how."""
+
+    codec: ModelCodec
+    names: Collection[str]
+    reference: Tensor
+    """The model that the sender received."""
+
+    @classmethod
+    def of_request(cls, codec: ModelCodec | None) -> ModelEncoding | None:
+        """The models that the server sends; None where they are sent as they are."""
+        if codec is None or not codec.from_server:
+            return None
+        return cls(codec, ("recv", "round"), torch.zeros(codec.layout.size))
+
+    @classmethod
+    def of_handover(cls, codec: ModelCodec | None) -> ModelEncoding | None:
+        """The model that a client seals for the next one; None where it is sent as it is."""
+        return None if codec is None else cls(codec, ("model",), torch.zeros(codec.layout.size))
+
+    @classmethod
+    def of_reply(cls, codec: ModelCodec | None, received: Tensor) -> ModelEncoding | None:
+        """The model that a client sends."""
+        return None if codec is None else cls(codec, ("model",), received)
+
+
+def pack_models(
+    header: Header,
+    models: Mapping[str, Tensor],
+    scalars: Collection[str] = (),
+    encoding: ModelEncoding | None = None,
+) -> Message:
+    """A message with named models, and tensors of one number under the names in `scalars`.
+
+    Models that are encoded have been decoded before, or are what a codec rounds to, so that nothing is lost.
+    """
+    encoded = [] if encoding is None else [name for name in models if name in encoding.names]
+    rows = {name: model.detach().cpu() for name, model in models.items() if name not in (*scalars, *encoded)}
     numbers = {name: float(tensor) for name, tensor in models.items() if name in scalars}
     fields = {**header, "names": list(rows), **({SCALARS: numbers} if numbers else {})}
-    return Message(fields, {MODELS: torch.stack(list(rows.values())).numpy()} if rows else {})
+    arrays: dict[str, Array] = {MODELS: torch.stack(list(rows.values())).numpy()} if rows else {}
+    if encoding is not None and encoded:
+        fields[ENCODED] = encoded
+        arrays[ENCODED] = np.stack([encoding.codec.encode(models[name], encoding.reference) for name in encoded])
+    return Message(fields, arrays)
 
 
 def unpack_models(
-    message: Message, layout: FlatLayout, names: Sequence[str] | None = None, scalars: Collection[str] = ()
+    message: Message,
+    layout: FlatLayout,
+    names: Sequence[str] | None = None,
+    scalars: Collection[str] = (),
+    encoding: ModelEncoding | None = None,
 ) -> dict[str, Tensor]:
     """The models of a message, each checked against the layout, and its numbers; with `names`, exactly these."""
+    if encoding is not None:
+        decoded = _decoded(message, encoding)
+        others = None if names is None else [name for name in names if name not in decoded]
+        return decoded | unpack_models(message, layout, others, scalars)
     found, array = message.header.get("names"), message.arrays.get(MODELS)
     numbers = message.header.get(SCALARS, {})
     if array is None and found == []:
@@ -95,6 +148,24 @@ def unpack_models(
     rows = torch.from_numpy(np.array(array))  # a copy: arrays from the network may be read-only
     single = {name: torch.tensor([float_field(numbers, name)], dtype=layout.dtype) for name in numbers}
     return {**dict(zip(map(str, found), rows, strict=True)), **single}
+
+
+def _decoded(message: Message, encoding: ModelEncoding) -> dict[str, Tensor]:
+    """The encoded models of a message."""
+    found, array = message.header.get(ENCODED, []), message.arrays.get(ENCODED)
+    if found == []:
+        return {}
+    if array is None or not isinstance(found, list) or len(set(map(str, found))) != len(found):
+        raise BadMessage("it has no encoded models")
+    if set(map(str, found)) - set(encoding.names):
+        raise BadMessage("its encoded models have other names")
+    if array.ndim != 2 or len(array) != len(found) or array.dtype != np.uint8:
+        raise BadMessage("its encoded models have a wrong shape or type")
+    try:
+        rows = [encoding.codec.decode(row, encoding.reference) for row in array]
+    except DamagedEncoding as error:
+        raise BadMessage(str(error)) from None
+    return dict(zip(map(str, found), rows, strict=True))
 
 
 def scalar_names(job: TrainingJob) -> set[str]:

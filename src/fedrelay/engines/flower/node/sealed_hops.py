@@ -22,11 +22,14 @@ from fedrelay.data.evaluation_samples import evaluation_samples
 from fedrelay.engines.flower.credentials import PublicKey
 from fedrelay.engines.flower.message_bytes import message_from_bytes, message_to_bytes, padded, unpadded
 from fedrelay.engines.flower.messages import (
+    ENCODED,
     ENVELOPE,
+    SCALARS,
     SEALED,
     BadMessage,
     Header,
     Message,
+    ModelEncoding,
     float_field,
     int_field,
     pack_models,
@@ -191,19 +194,20 @@ class SealedHops:
             envelope.tobytes(), handover, self.identity.sealing, self.keys[place.plan[place.from_hop]]
         )
         job, scalars = worker.job, scalar_names(worker.job)
-        clear = unpack_models(request, job.layout, scalars=scalars)
+        in_request = ModelEncoding.of_request(job.codec)
+        clear = unpack_models(request, job.layout, scalars=scalars, encoding=in_request)
         try:
             message = message_from_bytes(unpadded(content))
             travelled = Travelled.of(message.header.get("travelled"))
             wanted = ["model", *(f"payload {name}" for name in job.tensor_names(Payload))]
-            models = unpack_models(message, job.layout, wanted, scalars)
+            models = unpack_models(message, job.layout, wanted, scalars, ModelEncoding.of_handover(job.codec))
         except BadMessage as error:
             return Received(request, Travelled(), str(error))
         model = models.pop("model")
         problem = _problem(worker, model, models, clear.get("round"), travelled.hops, request.header)
         if not set(travelled.contributors) <= set(place.plan[: place.hop.index]):
             problem = "it has the work of nodes that are not on the route"
-        opened = pack_models(header, {"recv": model, **models, **clear}, scalars)
+        opened = pack_models(header, {"recv": model, **models, **clear}, scalars, in_request)
         return Received(opened, travelled, problem)
 
     def hand_on(self, place: SealedPlace, travelled: Travelled, reply: Message, job: TrainingJob) -> Message:
@@ -222,7 +226,7 @@ class SealedHops:
             means = {"loss": loss, "length": travelled.length / travelled.hops, "shortened": False}
             return Message({**reply.header, **means}, reply.arrays)
         self.outbox.choose_way(place.run, place.hop, "sealed")
-        names = {name: reply.header[name] for name in ("names", "scalars") if name in reply.header}
+        names = {name: reply.header[name] for name in ("names", SCALARS, ENCODED) if name in reply.header}
         content = Message({**names, "travelled": asdict(travelled), "job": place.job}, reply.arrays)
         self.outbox.put(place.run, place.hop, content)
         needed = ("kind", "request", "samples", "steps", "seconds")

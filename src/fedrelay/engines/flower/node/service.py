@@ -32,6 +32,7 @@ from fedrelay.engines.flower.messages import (
     BadMessage,
     Header,
     Message,
+    ModelEncoding,
     evaluation_message,
     float_field,
     int_field,
@@ -281,7 +282,8 @@ class NodeService:
                 until_merge, merges = worker.job.states_until_merge, int_field(header, "merges")
                 self.state_files.put(run, id, with_merge_number(context.new_client_state, until_merge, merges))
             payload = {f"payload {name}": each for name, each in context.payload.items()}
-            reply = pack_models(fields, {"model": model} | payload, scalar_names(worker.job))
+            encoding = ModelEncoding.of_reply(worker.job.codec, context.received)
+            reply = pack_models(fields, {"model": model} | payload, scalar_names(worker.job), encoding)
         if noisy:  # before the reply leaves: a reply that is lost must not be drawn again
             self.replies.put(run, request, reply)
         return reply
@@ -295,7 +297,8 @@ class NodeService:
 
     def _hop_context(self, request: Message, job: TrainingJob) -> HopContext:
         """The tensors of a hop. What was not sent, or not stored yet, is zero."""
-        header, models = request.header, unpack_models(request, job.layout, scalars=scalar_names(job))
+        header, encoding = request.header, ModelEncoding.of_request(job.codec)
+        models = unpack_models(request, job.layout, scalars=scalar_names(job), encoding=encoding)
         if "recv" not in models:
             raise BadMessage("it has no model to train")
         recv = models["recv"]

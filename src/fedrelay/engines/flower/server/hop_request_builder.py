@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.flower.job_description import describe_job
-from fedrelay.engines.flower.messages import Message, pack_models, scalar_names
+from fedrelay.engines.flower.messages import Message, ModelEncoding, pack_models, scalar_names
 from fedrelay.engines.flower.server.client_state_versions import ClientStateVersions
 from fedrelay.engines.flower.server.dispatcher import SMALL, Request
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
@@ -64,6 +64,8 @@ class HopRequestBuilder:
         self.job, self.versions, self.checker = job, versions, checker
         self.tries = 1 + (recovery.retries if recovery.policy == "retry" else 0)
         self.job_description, self.scalars = describe_job(job), scalar_names(job)
+        self.encoding = ModelEncoding.of_request(job.codec)
+        self.largest_model = max(job.layout.bytes, job.codec.bytes if job.codec is not None else 0)
 
     def start_route(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs, number: int) -> ActiveRoute:
         """A route before its first hop."""
@@ -104,7 +106,7 @@ class HopRequestBuilder:
             route.request = None
             return None if one_hop or route.done else self.next_request(route, accept)
 
-        largest = (1 + len(route.payload)) * self.job.layout.bytes + SMALL
+        largest = (1 + len(route.payload)) * self.largest_model + SMALL
         request = Request(client, lambda: self._message(route, hop, id), on_reply, on_failure, largest, self.tries)
         route.request = request
         return request
@@ -115,7 +117,7 @@ class HopRequestBuilder:
         if route.model is not inputs.weights and self.job.needs_round_model:
             models["round"] = inputs.weights
         models |= self.server_state(inputs)
-        return pack_models(self.header(inputs, route.overlay, hop, id), models, self.scalars)
+        return pack_models(self.header(inputs, route.overlay, hop, id), models, self.scalars, self.encoding)
 
     def first_models(self, model: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A model and its payload as a node receives them."""

@@ -9,7 +9,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedrelay.engines.flower.messages import BadMessage, Message, hop_report, int_field, scalar_names, unpack_models
+from fedrelay.engines.flower.messages import (
+    BadMessage,
+    Message,
+    ModelEncoding,
+    hop_report,
+    int_field,
+    scalar_names,
+    unpack_models,
+)
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.hop_runner import apply_guard
 from fedrelay.local.terms.tensor_declarations import Payload
@@ -55,7 +63,8 @@ class ReplyChecker:
         if not report.refused:
             names = self.job.tensor_names(Payload)
             wanted = ["model", *(f"payload {name}" for name in names)]
-            models = unpack_models(message, layout, wanted, scalar_names(self.job))
+            encoding = ModelEncoding.of_reply(self.job.codec, recv)
+            models = unpack_models(message, layout, wanted, scalar_names(self.job), encoding)
             model, payload = models["model"], {name: models[f"payload {name}"] for name in names}
             largest, lr = max_abs_weights(model[: layout.float_size])[0], self.job.learning_rate(hop)
             report = replace(report, max_abs_weight=largest, lr=lr)

@@ -23,6 +23,7 @@ from fedrelay.engines.flower.messages import (
     Array,
     BadMessage,
     Message,
+    ModelEncoding,
     float_field,
     hop_report,
     int_field,
@@ -162,7 +163,7 @@ class SealedRelay:
             from_hop = route.holders[-1] if route.holders else None
             sealed = {**self._place(route, from_hop, route.next_hop), "tolerance": guard.tolerance}
             header = {**self.hops.header(inputs, route.overlay, hop, id), SEALED: sealed}
-            message = pack_models(header, models, self.hops.scalars)
+            message = pack_models(header, models, self.hops.scalars, self.hops.encoding)
             return Message(message.header, {**message.arrays, **arrays})
 
         def on_reply(reply: Message, seconds: float) -> Request | None:
@@ -247,7 +248,8 @@ class SealedRelay:
     def _accept_end(self, route: SealedRoute, hop: Hop, reply: Message, report: HopReport) -> HopReport:
         """Check the end of a route and take it over. Its losses and lengths are means over the route."""
         layout, names = self.job.layout, self.job.tensor_names(Payload)
-        models = unpack_models(reply, layout, ["model", *(f"payload {name}" for name in names)], self.hops.scalars)
+        wanted, encoding = ["model", *(f"payload {name}" for name in names)], ModelEncoding.of_handover(self.job.codec)
+        models = unpack_models(reply, layout, wanted, self.hops.scalars, encoding)
         model, payload = models["model"], {name: models[f"payload {name}"] for name in names}
         typical, hops = route.inputs.typical_hop, len(route.holders) + 1
         report = replace(report, max_abs_weight=max_abs_weights(model[: layout.float_size])[0])
