@@ -16,7 +16,7 @@ from fedrelay.engines.flower.messages import ENCODED, MODELS
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
 SETTINGS = {"rounds": 2, "batch_size": 4, "seed": 3, "lr": 0.3, "fraction": 1.0, "model": "mlp", "model.hidden": (8,)}
-CHAINS = {"grouping": {"max_clients": 2, "min_samples": 500}}
+CHAINS = {"grouping": {"max_clients": 4, "min_samples": 500}}
 
 
 def settings_of(method, codec):
@@ -49,6 +49,19 @@ def test_the_same_bits_as_a_simulation_and_the_bytes_of_the_ledger(method, codec
     models["round model"] = sum(line["payloads"].get("round model", 0) for line in lines)
     assert sum(models.values()) == sum(down) + sum(up)
     assert here.weights.dtype == torch.float32
+
+
+def test_sealed_routes_hand_on_encoded_models(make_nodes, use_nodes, tmp_path):
+    federation, found = make_federation([8, 12, 9, 5]), {}
+    for handover in ("server", "sealed"):
+        use_nodes(make_nodes(federation, sealed=handover == "sealed"))
+        settings = {**SETTINGS, **CHAINS, "route": {"handover": handover}, "transfer": {"codec": "int8"}}
+        found[handover] = fr.run("fedseq+scaffold", engine="flower", data="nodes", **settings)
+    opened, sealed = found["server"], found["sealed"]
+    assert opened.weights_sha256 == sealed.weights_sha256
+    envelopes = sealed.bytes - opened.bytes
+    assert envelopes > 0
+    assert envelopes % 1024 == 0
 
 
 def sizes(message):
