@@ -1,6 +1,7 @@
 """A whole federation on this machine; every part of it is killed once.
 
 python examples/federation/demo.py [FOLDER]
+python examples/federation/demo.py --sealed    the server cannot read the models between nodes
 python examples/federation/demo.py --smoke     one node, two rounds, nothing is killed
 
 A SuperLink with TLS, four nodes with different digits, `fedseq+scaffold`. One node is killed in the middle of a chain
@@ -35,8 +36,8 @@ HERE = Path(__file__).parent
 class Processes:
     """All processes of the federation, each with a log in the folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, sealed: bool) -> None:
+        self.folder, self.sealed = folder, sealed
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.address = f"127.0.0.1:{free_port()}"
 
@@ -55,7 +56,8 @@ class Processes:
 
     def start_node(self, name: str) -> None:
         trust = ("--key", f"{name}.key", "--ca", "server/ca.pem", "--superlink", self.address)
-        self.start(name, "node", "--data", f"data/{name}.npz", *trust)
+        pinned = ("--roster", "roster.yaml") if self.sealed else ()
+        self.start(name, "node", "--data", f"data/{name}.npz", *trust, *pinned)
 
     def kill(self, name: str) -> None:
         """Kill a process with SIGKILL."""
@@ -116,6 +118,9 @@ def set_up(processes: Processes, owners: Sequence[str]) -> tuple[str, ...]:
     for name in owners:
         processes.fedrelay("key", f"{name}.key", "-q")
         shutil.copy(folder / f"{name}.key.pub", folder / "server" / "nodes" / f"{name}.pub")
+    if processes.sealed:
+        say("a roster of the nodes' keys, which all owners pin")
+        processes.fedrelay("roster", "server", "roster.yaml")
     nodes = ", ".join(f"{name} {OWNERS[name]}" for name in owners)
     say(f"a SuperLink on {processes.address}, and these nodes: {nodes}")
     processes.start_superlink()
@@ -124,8 +129,10 @@ def set_up(processes: Processes, owners: Sequence[str]) -> tuple[str, ...]:
     until(lambda: "is admitted" in (folder / "superlink.log").read_text(), "the SuperLink listens")
     for name in owners:
         until(lambda name=name: "ready" in (folder / f"{name}.log").read_text(), f"{name} is ready")
-    engine = ("--set", f"engine.superlink={processes.address}")
-    return ("run", str(HERE.resolve() / "run.yaml"), "--out", "run", *engine)
+    settings = ["--set", f"engine.superlink={processes.address}"]
+    if processes.sealed:
+        settings += ["--set", "route.handover=sealed"]
+    return ("run", str(HERE.resolve() / "run.yaml"), "--out", "run", *settings)
 
 
 def play_smoke(processes: Processes) -> None:
@@ -140,7 +147,7 @@ def play(processes: Processes) -> None:
     run = processes.folder / "run"
     command = set_up(processes, tuple(OWNERS))
     processes.fedrelay("nodes", "server", "--superlink", processes.address)
-    say("starting fedseq+scaffold")
+    say(f"starting fedseq+scaffold{', sealed' if processes.sealed else ''}")
     processes.start("run", *command)
     until(lambda: rounds(run) >= 3, "three rounds are done")
     say("killing south in the middle of a chain, then starting it again")
@@ -166,15 +173,18 @@ def main() -> None:
     """Run in the given folder, or in a temporary one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="keep all files here")
+    parser.add_argument("--sealed", action="store_true", help="seal models, so that the server cannot read them")
     parser.add_argument("--smoke", action="store_true", help="run a short check only")
     options = parser.parse_args()
+    if options.smoke and options.sealed:
+        parser.error("--sealed needs several nodes, --smoke has one; use one of them")
     if importlib.util.find_spec("flwr") is None:
         say("Flower is not installed, so there are no nodes (pip install 'fedrelay[flower]')")
         return
     with tempfile.TemporaryDirectory(prefix="federation-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        processes = Processes(folder)
+        processes = Processes(folder, sealed=options.sealed)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that no process is left behind
         try:
             (play_smoke if options.smoke else play)(processes)
