@@ -15,11 +15,17 @@ Scale small: MNIST, 60 clients with two shards of 400 images, a dense network wi
 0.01, batches of 50, 30 cycles, ten clients chosen; EWC with strength 0.5; the regulator keeps α = 0.1 of the model
 received. The same on NSL-KDD with Dirichlet 0.1 is shown but not part of the criterion.
 
-Scale medium: The paper's setting except for 30 cycles instead of 50: all of MNIST, one shard of 400 images a client,
-which gives 140 clients; the same network, five epochs a hop, α = 1/7 and profiles at learning rate 0.1 as in the
+Scale medium: The paper's setting except for 30 cycles instead of 50: one shard of 400 images of MNIST a client,
+140 clients (56,000 of its images); the same network, five epochs a hop, α = 1/7 and profiles at learning rate 0.1 as in the
 authors' program. Five seeds.
 
 Shows: accuracy, accuracy_best
+
+Reading (medium, does not hold): The three choices of clients end in the published order and near the published figures:
+97.5, 91.1 and 85.2 % against 95.3, 89.2 and 86.1 %, the genetic choice above the random one with every seed. The part
+that fails is about EWC, and the optimiser explains it: as the authors ran it EWC fails here too, but with SGD, which
+WFSL has, EWC on all clients ends at 96.8 %, .6 points below WFSL. On rings of ten, EWC with SGD ends at 71.6 %, below
+both choices of ten clients.
 """
 
 from typing import Any
