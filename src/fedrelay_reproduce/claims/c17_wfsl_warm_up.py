@@ -16,8 +16,8 @@ Scale small: MNIST, 60 clients with two shards of 400 images, a dense network wi
 received. The same on NSL-KDD with Dirichlet 0.1 is shown but not part of the criterion.
 
 Scale medium: The paper's setting except for 30 cycles instead of 50: one shard of 400 images of MNIST a client,
-140 clients (56,000 of its images); the same network, five epochs a hop, α = 1/7 and profiles at learning rate 0.1 as in the
-authors' program. Five seeds.
+140 clients (56,000 of its images); the same network, five epochs a hop, α = 1/7 and profiles at learning rate 0.1
+as in the authors' program. Five seeds.
 
 Shows: accuracy, accuracy_best
 
