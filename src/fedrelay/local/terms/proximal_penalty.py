@@ -3,7 +3,8 @@
 Paper: T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in Heterogeneous
 Networks. MLSys 2020.
 
-Rule: the loss gains (μ/2)‖θ − a‖², the gradient μ(θ − a).
+Rule: the loss gains (μ/2)‖θ − a‖², the gradient μ(θ − a). A hop starts at a, where this gradient is zero: if clients
+take one step a hop, such as one epoch of a single batch, FedProx is exactly FedAvg, whatever μ is.
 
 Deviations: in chains the anchor a is the model received from the predecessor, as FedSeq prescribes; the round's
 global model is an option. The term enters the gradient before momentum (the authors' optimiser adds it after).
