@@ -126,9 +126,10 @@ def test_the_page_works_before_all_cells_have_begun(line, tmp_path):
     page = document([folder])
     assert page["title"] == "fedavg, fedseq by alpha"
     assert page["headlines"] == [{"number": "8 of 12", "text": "runs complete"}]
-    [figure] = [card for section in page["sections"] for card in section["cards"] if card["name"] == "sweep"]
+    figure, scores = page["sections"][0]["cards"]
     assert figure["figures"]["sweep"]["marks"][0]["x"] == [0.1, 1]
-    assert figure["table"]["rows"][0][-1]["text"] == "–"
+    assert scores["table"]["rows"][0][-1]["text"] == "–"
+    assert page["facts"]["clients"] == "8"
     assert 'href="#sweep"' in web_page(page)
     shutil.rmtree(folder / "alpha=0.1")
     shutil.rmtree(folder / "alpha=1")

@@ -30,6 +30,7 @@ def show(
 ) -> None:
     """Show the progress and the last results of a run and, if it followed chains, how much they forgot."""
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
+    from fedrelay.report.format import shortened
     from fedrelay.report.terminal.run_tables import facts_grid, progress_table
     from fedrelay.runtime.comparison import SPEC
     from fedrelay.runtime.run_folder import RunFolderReader
@@ -37,7 +38,8 @@ def show(
     from fedrelay.tuning.run_tuning import SPEC as TUNING
 
     if (folder / SPEC).is_file():
-        runs = ", ".join(str(run.parent) for run in sorted(folder.glob("*/*/run.json"))) or "none yet"
+        found = sorted([*folder.glob("*/*/run.json"), *folder.glob("*/*/*/run.json")])  # those of a sweep are in cells
+        runs = shortened([run.parent for run in found], 12, ", ") or "none yet"
         raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
     if (folder / TUNING).is_file():
         example = folder / "trials/METHOD/trial-01/seed-1"

@@ -121,9 +121,10 @@ def sweep_document(folder: Path, baseline: str | None = None) -> dict[str, Any]:
         if len(names) == 1
         else None,
         "figures": figures,
-        "table": {"columns": list(table.columns), "rows": [[_page_cell(cell) for cell in row] for row in table.rows]},
-        "empty": "",
+        "empty": "No run has a result yet.",
     }
+    rows = [[_page_cell(cell) for cell in row] for row in table.rows]
+    scores = {"name": "scores", "figures": {}, "table": {"columns": list(table.columns), "rows": rows}, "empty": ""}
     cells = [
         [cell.name, cell_states(cell, outcome), f"fedrelay report {folder / cell.folder}"]
         for cell, outcome in zip(result.cells, result.outcomes, strict=True)
@@ -131,7 +132,10 @@ def sweep_document(folder: Path, baseline: str | None = None) -> dict[str, Any]:
     facts = {
         "data": comparison.data.name,
         **{name: ", ".join(map(str, values)) for name, values in zip(names, comparison.sweep.values(), strict=True)},
-        "rounds": count(comparison.rounds),
+        **(
+            {} if comparison.data.clients is None or "clients" in names else {"clients": count(comparison.data.clients)}
+        ),
+        **({} if "rounds" in names else {"rounds": count(comparison.rounds)}),
         "seeds": ", ".join(map(str, comparison.seeds)),
         "baseline": result.outcomes[0].baseline.name,
     }
@@ -150,7 +154,7 @@ def sweep_document(folder: Path, baseline: str | None = None) -> dict[str, Any]:
                 "id": "sweep",
                 "title": f"By {' and '.join(names)}",
                 "lead": sweep_caption(result),
-                "cards": [card],
+                "cards": [card, scores],
             },
             {
                 "id": "cells",
@@ -167,7 +171,8 @@ def sweep_document(folder: Path, baseline: str | None = None) -> dict[str, Any]:
             },
         ],
         "tables": {
-            "sweep": sweep_rows(result),
+            "sweep": (numbers := sweep_rows(result)),
+            "scores": numbers,
             "cells": [{"cell": name, "runs": text} for name, text, _ in cells],
         },
     }

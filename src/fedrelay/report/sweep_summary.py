@@ -135,7 +135,7 @@ def sweep_caption(result: SweepResult) -> str:
     rounds = "" if "rounds" in comparison.sweep else f", {plural(comparison.rounds, 'round')}"
     sentences = [
         f"Test {result.task.label}{unit} on {comparison.data.name}{rounds}, by {swept}: {deviation} "
-        f"{plural(seeds, 'seed')}; {direction} is better.",
+        f"{plural(seeds, 'seed')} of the mean of the last evaluations; {direction} is better.",
         "Bold: the best federated method without failed seeds.",
         f"{MARK}: the difference to {result.outcomes[0].baseline.name} is more than chance in this cell "
         f"({DIFFERENCES_IN_WORDS['test']})."
