@@ -283,7 +283,8 @@ def test_a_server_that_breaks_the_rules_gets_no_single_model(six):
 
     plan = first.header["sealed"]["plan"]
     assert "the model has the work of 1 different clients" in ask(one, first, to_hop=None)
-    assert "the route has 1 different clients" in ask(one, first, plan=plan[:1], to_hop=None)
+    alone = replace(first, header={**first.header, "hop": [*first.header["hop"][:5], 1]})
+    assert "the route has 1 different clients" in ask(one, alone, plan=plan[:1], to_hop=None)
     assert "'server' is on the route, but not in the roster" in ask(one, first, plan=[plan[0], "server", *plan[2:]])
     assert "is not that of" in ask(two, second, plan=plan[::-1])
     assert "it never leaves in the clear" in ask(two, second, to_hop=None)  # it has been sealed for the third
@@ -294,6 +295,15 @@ def test_a_server_that_breaks_the_rules_gets_no_single_model(six):
     still["train"]["lr"] = 1e-9  # with it, the second node would release the model of the first
     other = replace(second, header={**second.header, "job": json.dumps(still)})
     assert "another hop, round or run" in ask(two, other)
+    short = replace(second, header={**second.header, "typical_norm": 1e-9})  # nor with updates of no length
+    assert "another hop, round or run" in ask(two, short)
+    zeroed = replace(second, header={**second.header, "tamper": {"what": "explode", "factor": 0.0}})
+    assert "faults that tamper with models are simulated" in ask(two, zeroed)
+    longer = replace(first, header={**first.header, "hop": [*first.header["hop"][:5], 99]})
+    assert "this hop of the route is not that of" in ask(one, longer)
+    changes = {**json.loads(first.header["job"]), "transfer": {"codec": "top-k", "keep": 0.5}}
+    other = replace(first, header={**first.header, "job": json.dumps(changes)})
+    assert "a codec of changes shows the server the last client's own" in ask(one, other)
     again = {**first.header, "kind": "reseal"}
     assert "it never leaves in the clear" in ask(one, replace(first, header=again), to_hop=None)
 

@@ -48,7 +48,7 @@ class Handover:
     from_hop: int
     to_hop: int
     job: str
-    """SHA-256 of the description of the training job."""
+    """SHA-256 of what all hops of the route have in common: the training job, and the length that updates may have."""
 
     @property
     def sender(self) -> str:

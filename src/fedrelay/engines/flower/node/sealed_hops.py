@@ -8,6 +8,7 @@ of a route, with the work of enough different clients in it.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -64,7 +65,7 @@ class SealedPlace(NamedTuple):
     run: str
     hop: Hop
     job: str
-    """SHA-256 of the description of the job."""
+    """SHA-256 of the description of the job, and of the length that updates may have."""
 
     plan: tuple[str, ...]
     """The nodes of the route."""
@@ -152,7 +153,7 @@ class SealedHops:
 
         Raises:
             BadMessage: The request is impossible, or its route has nodes that are not in the roster.
-            EngineError: The route has too few clients.
+            EngineError: The route has too few clients, or the job would show the server one client's change.
         """
         fields = header.get(SEALED)
         if not isinstance(fields, Mapping) or not isinstance(fields.get("plan"), list):
@@ -161,9 +162,14 @@ class SealedHops:
         for name in plan:
             if name not in self.keys:
                 raise BadMessage(f"{name!r} is on the route, but not in the roster that the owner of this node pinned")
-        if hop.index >= len(plan) or plan[hop.index] != self.name:
+        if hop.index >= len(plan) or plan[hop.index] != self.name or hop.route_length != len(plan):
             raise BadMessage(f"this hop of the route is not that of {self.name!r}")
+        if header.get("tamper") is not None:
+            raise EngineError("faults that tamper with models are simulated; sealed routes do not take them")
         _check_enough(set(plan), job, "the route has")
+        if job.codec is not None and job.codec.codec.needs_reference:
+            # At the end of a route, the change from what this node received is its own work and nobody else's.
+            raise EngineError("transfer.codec: a codec of changes shows the server the last client's own; use another")
         before, after = (
             None if fields.get(name) is None else int_field(fields, name, len(plan) - 1)
             for name in ("from_hop", "to_hop")
@@ -174,7 +180,9 @@ class SealedHops:
             receiver = None if after is None else SealingCertificate.model_validate(fields.get("receiver"))
         except ValidationError:
             raise BadMessage("the sealing key of the next node cannot be read") from None
-        description = hashlib.sha256(str(header.get("job", "")).encode()).hexdigest()
+        # What scales a hop must be the same on the whole route: a last hop that changes nothing would show the others.
+        settings = json.dumps([str(header.get("job", "")), header.get("typical_norm")])
+        description = hashlib.sha256(settings.encode()).hexdigest()
         return SealedPlace(text_field(header, "run"), hop, description, plan, before, after, receiver)
 
     def receive(self, request: Message, place: SealedPlace, worker: WorkerContext) -> Received:

@@ -200,6 +200,7 @@ class SealedRelay:
         header = {
             "kind": "reseal",
             "job": self.hops.job_description,
+            "typical_norm": route.inputs.typical_hop.update_norm,
             "run": self.versions.client_states.run_id,
             "hop": list(astuple(hop)),
             SEALED: self._place(route, None, index),
