@@ -146,6 +146,12 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     yield from (f"| {' | '.join(row.cells(plain[row.method]))} |" for row in rows)
 
 
+def span(values: Sequence[float], form: str) -> str:
+    """The least and the largest of some numbers, or one if they look the same."""
+    least, most = format(min(values), form), format(max(values), form)
+    return least if least == most else f"{least} to {most}"
+
+
 def reading(rows: Sequence[Row]) -> str:
     """What each codec costs and saves over all methods."""
     plain = {row.method: row for row in rows if row.codec == "float32"}
@@ -156,10 +162,7 @@ def reading(rows: Sequence[Row]) -> str:
             continue
         changes = [row.accuracy - plain[row.method].accuracy for row in found]
         shares = [100 * row.megabytes / plain[row.method].megabytes for row in found]
-        sentences.append(
-            f"{codec}: {min(changes):+.1f} to {max(changes):+.1f} points for {min(shares):.0f} to {max(shares):.0f} % "
-            "of the bytes."
-        )
+        sentences.append(f"{codec}: {span(changes, '+.1f')} points for {span(shares, '.0f')} % of the bytes.")
     return "\n".join(f"- {each}" for each in sentences)
 
 
