@@ -212,7 +212,7 @@ def draw(found: Sequence[tuple[Workload, list[Row]]], path: Path) -> None:
     codecs = [
         Line2D([], [], color="grey", ls="", marker=MARKERS[name], label=name) for name in CODECS if name in shown_codecs
     ]
-    figure.legend(handles=[*methods, *codecs], loc="outside lower center", ncols=6, fontsize=8)
+    figure.legend(handles=[*methods, *codecs], loc="outside lower center", ncols=2 * len(found), fontsize=8)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
