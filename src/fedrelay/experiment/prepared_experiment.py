@@ -94,7 +94,7 @@ class PreparedExperiment:
             if name not in names:
                 raise SpecError(f"withdrawn: {unknown('client', name, names)}")
             last_rounds[names.index(name)] = round
-        if not set(self.holders()) - last_rounds.keys():
+        if last_rounds and not set(self.holders()) - last_rounds.keys():
             raise SpecError("withdrawn: at least one client with samples must stay")
         return last_rounds
 
