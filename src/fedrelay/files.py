@@ -1,9 +1,15 @@
-"""Write files atomically, and read regular files only."""
+"""Write files so that they survive a crash or a loss of power, and read regular files only.
+
+A disk may write what is not flushed in any order, or never. So content is flushed before a file gets its name, and a
+folder is flushed after a name in it has changed.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from fedrelay.errors import RunFolderError
@@ -28,21 +34,51 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_folder(path.parent)
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents, if they do not exist."""
+def flush_folder(path: Path) -> None:
+    """Flush the names in a folder to disk: new ones, changed ones and removed ones."""
+    folder = os.open(path, os.O_RDONLY)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def make_folder(path: Path, *, mode: int = 0o777) -> None:
+    """Create a folder and its parents, if they do not exist, and flush their names to disk.
+
+    Args:
+        path: The folder.
+        mode: Who may use it, before the umask; its parents have the usual mode.
+
+    Raises:
+        RunFolderError: The folder cannot be created.
+    """
+    try:
+        new = [each for each in path.parents if not each.exists()]
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        for each in (path, *new):
+            if os.access(each.parent, os.R_OK):  # a folder that may only be written to cannot be opened
+                flush_folder(each.parent)
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+
+
+def mark_as_latest(path: Path, files: Iterable[Path]) -> None:
+    """Give a file a later time than all of `files`, even if the clock was set back since they were written."""
+    latest = max((each.stat().st_mtime_ns for each in files if each != path), default=0)
+    now = max(time.time_ns(), latest + 1)
+    os.utime(path, ns=(now, now))
+
+
+def keep_latest(files: Iterable[Path], count: int) -> None:
+    """Delete all files but the `count` latest ones."""
+    for old in sorted(files, key=lambda each: each.stat().st_mtime_ns)[:-count]:
+        old.unlink(missing_ok=True)
 
 
 def read_regular_file(path: Path) -> bytes:

@@ -19,6 +19,7 @@ from fedrelay.cli.settings import Json, Quiet, examples
 from fedrelay.engines.flower import check_installed
 from fedrelay.errors import EngineError, FedRelayError, SpecError
 from fedrelay.experiment.spec import EngineSettings, TableSettings, validate
+from fedrelay.files import make_folder
 
 ServerFolder = Annotated[Path, Argument(metavar="FOLDER", help="the server's folder")]
 Address = Annotated[str, Option("--superlink", metavar="HOST:PORT", help="address of the SuperLink")]
@@ -270,7 +271,7 @@ def node(
         table = NodeTable.read(Path(data), columns, hold_out=holdout, task=task, min_rows=least)
         samples = table.encoded_by_itself()
     place = folder or key.with_name(f"{key.name}.node")
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(place, mode=0o700)
     left = PrivacyBudget(place, policy, budget, delta) if policy is not None and budget is not None else None
     service = NodeService(
         samples,

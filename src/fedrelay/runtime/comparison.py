@@ -24,7 +24,7 @@ from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment, load_file, validate
-from fedrelay.files import write_atomically
+from fedrelay.files import make_folder, write_atomically
 from fedrelay.metrics.curves import mean_std, target_scores
 from fedrelay.metrics.paired_differences import DifferenceToBaseline, differences_to_baseline
 from fedrelay.runtime.callback import Callbacks
@@ -229,7 +229,7 @@ def open_folder(folder: Path, comparison: Comparison, check_preparable: Callable
     if not folder.exists():
         check_preparable()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         occupied = any(folder.iterdir())
     except OSError as error:
         raise RunFolderError(f"{folder}: cannot be created ({error.strerror})") from None

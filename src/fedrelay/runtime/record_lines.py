@@ -86,9 +86,8 @@ def _may_follow_checkpoint(
     return stream == "events" and not complete
 
 
-def read_checksums(lines: Sequence[bytes]) -> dict[str, list[tuple[int, str]]]:
+def read_checksums(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, str]]]:
     """Round and checksum of the lines of every stream, up to a checkpoint."""
-    rows = [json.loads(line) for line in lines]
     return {each: [(int(row["round"]), str(it)) for row in rows for it in row.get(each, ())] for each in STREAMS}
 
 
@@ -96,6 +95,27 @@ def complete_lines(path: Path) -> list[bytes]:
     """The lines of a file, without a last one that is not complete; none if there is no file."""
     content = read_regular_file(path) if path.exists() else b""
     return [line + b"\n" for line in content.split(b"\n")[:-1]]
+
+
+def readable_rows(lines: Sequence[bytes], flushed: int) -> list[Any]:
+    """What lines hold, up to the first one that a loss of power has left in part.
+
+    Args:
+        lines: The lines of a file.
+        flushed: How many of them were flushed to disk with a checkpoint, at least.
+
+    Raises:
+        ValueError: A line that was flushed is not JSON.
+    """
+    rows: list[Any] = []
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            if len(rows) < flushed:
+                raise
+            break
+    return rows
 
 
 def _line_checksum(line: bytes) -> str:

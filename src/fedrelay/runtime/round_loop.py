@@ -295,8 +295,8 @@ def resume_run(
 
 def _without_clients(folder: RunFolder, names: Sequence[str], rounds: int | None) -> Experiment:
     """The experiment of a run that goes on without some clients; for those that have left before, nothing changes."""
-    experiment, done = folder.experiment, folder.saved_round
-    leaving = {name: done for name in names if name not in experiment.withdrawn}
+    experiment = folder.experiment
+    leaving = {name: folder.saved_round for name in names if name not in experiment.withdrawn}
     if leaving and folder.result is not None and rounds is None:
         raise SpecError(f"without: {folder.path} is complete; give a larger number of rounds to go on without a client")
     return experiment.model_copy(update={"withdrawn": {**experiment.withdrawn, **leaving}})

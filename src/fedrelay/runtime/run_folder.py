@@ -22,7 +22,8 @@
     result.json           the summary, with the reason if the run stopped early; a run with this file is complete
 
 Files are replaced atomically, and lines are appended with one write. The checkpoint is the commit point: lines after it
-are dropped on resume and written again.
+are dropped on resume and written again. Everything it refers to is flushed to disk before it is written, and what it
+replaces is deleted after it was flushed itself; so a loss of power costs no more than a kill.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from torch import Tensor
 
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Experiment, load_file, validate
-from fedrelay.files import read_regular_file, write_atomically
+from fedrelay.files import make_folder, read_regular_file, write_atomically
 from fedrelay.grouping.profiles import ProfilingResult
 from fedrelay.runtime.record_lines import (
     CHECKSUMS,
@@ -62,6 +63,7 @@ from fedrelay.runtime.record_lines import (
     json_line,
     note_checksum,
     read_checksums,
+    readable_rows,
     why_damaged,
     why_unverified,
 )
@@ -228,16 +230,20 @@ class RunFolderReader:
         path = self.path / f"{stream}.jsonl"
         # In this order: a run that goes on writes lines first, then their checksums, then the checkpoint.
         saved, checksums = self.saved_round, self._checksums(stream)
+        complete = (self.path / "result.json").exists()
         try:
             lines = complete_lines(path)
-            rows = [json.loads(line) for line in lines]
+            # All lines of a complete run were flushed; a folder of an earlier version does not say how many were.
+            all_flushed = complete or (checksums is None and saved > 0)
+            flushed = len(lines) if all_flushed else sum(round <= saved for round, _ in checksums or ())
+            rows = readable_rows(lines, flushed)
+            lines = lines[: len(rows)]
         except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         known = stream == "metrics" and (self.path / "run.json").is_file()  # a run that is just being created has none
         headline = self.task.headline if known else None
         if problem := next(filter(None, (why_damaged(stream, row, headline) for row in rows)), ""):
             raise RunFolderError(f"{path}: is damaged (a line {problem})")
-        complete = (self.path / "result.json").exists()
         if checksums is not None and (problem := why_unverified(stream, lines, rows, checksums, saved, complete)):
             raise RunFolderError(
                 f"{path}, {problem}. Restore the file from a copy, or delete {CHECKSUMS} to go on with what is there"
@@ -250,7 +256,8 @@ class RunFolderReader:
         if not path.exists():
             return None
         try:
-            return read_checksums(complete_lines(path))[stream]
+            # There is a line for each round, and maybe one for the setup.
+            return read_checksums(readable_rows(complete_lines(path), self.saved_round))[stream]
         except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
             raise RunFolderError(f"{path}: is damaged ({error}); delete it to go on without checksums") from None
 
@@ -331,10 +338,7 @@ class RunFolder(RunFolderReader):
             profiles: File name → tensors that are stored beside the plan.
         """
         cls.check(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be created ({error.strerror})") from None
+        make_folder(path)
         folder = cls(path)
         spec = _spec(experiment)
         files = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (profiles or {}).items()}
@@ -391,8 +395,7 @@ class RunFolder(RunFolderReader):
         if self._unsaved_checksums:
             self._append(CHECKSUMS, checksum_lines(self._unsaved_checksums))
             self._unsaved_checksums = {}
-        for stream in self._streams.values():
-            os.fsync(stream)
+        self._flush_lines()
         write_atomically(self.path / name, content)
         best = self._save_best(state.best) if state.best is not None else None
         pointer = {
@@ -414,6 +417,14 @@ class RunFolder(RunFolderReader):
         for old in (*self.path.glob("round-*.safetensors"), *self.path.glob("best-*.safetensors")):
             if old.name not in (name, best and best["file"]):
                 old.unlink()
+
+    def _flush_lines(self) -> None:
+        """Flush all lines to disk, before a checkpoint refers to them; new files get their names with its tensors."""
+        for name, stream in self._streams.items():
+            try:
+                os.fsync(stream)
+            except OSError as error:
+                raise RunFolderError(f"{self.path / name}: cannot be written ({error.strerror})") from None
 
     def _save_best(self, best: BestSoFar) -> dict[str, Any]:
         """Write the best model, unless it is on disk already, and return the pointer to it."""

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from fedrelay.errors import SpecError
-from fedrelay.files import read_regular_file, write_atomically
+from fedrelay.files import flush_folder, make_folder, read_regular_file, write_atomically
 
 CA, CA_KEY = "ca.pem", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
@@ -53,6 +53,9 @@ def write_private(path: Path, content: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(handle)
+    flush_folder(path.parent)
 
 
 def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
@@ -61,9 +64,9 @@ def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
     ours, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = _named("FedRelay development authority")
     shown = {CA: _authority_certificate(root, ours), SERVER: _server_certificate(hosts, own.public_key(), root, ours)}
-    (folder / NODES).mkdir(parents=True, exist_ok=True)
+    make_folder(folder / NODES)
     for name, certificate in shown.items():
-        (folder / name).write_bytes(_signed(certificate, ours))
+        write_atomically(folder / name, _signed(certificate, ours))
     for name, key in ((CA_KEY, ours), (SERVER_KEY, own)):
         write_private(folder / name, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     write_private(folder / SECRET, secrets.token_hex(32).encode())
@@ -134,10 +137,10 @@ def make_node_key(path: Path) -> Path:
         raise SpecError(f"FILE: must be the name of a new file, such as hospital-a.key, got {str(path)!r}")
     public = path.with_name(f"{path.name}.pub")
     _refuse_existing(path, public)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     key = ec.generate_private_key(ec.SECP384R1())
     write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    public.write_bytes(f"{public_text(key.public_key())}\n".encode())
+    write_atomically(public, f"{public_text(key.public_key())}\n".encode())
     return public
 
 

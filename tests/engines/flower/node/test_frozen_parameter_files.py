@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -38,6 +39,17 @@ def test_those_used_last_stay(files):
         files.put(digest, content(number))
         os.utime(files.folder / digest, ns=(number, number)) if number else None
     assert [files.has(digest) for digest in digests] == [True, False, *[True] * (KEPT - 1)]
+
+
+def test_what_is_sent_stays_though_the_clock_was_set_back(files):
+    digests = [frozen_sha256(content(number)) for number in range(KEPT + 1)]
+    tomorrow = time.time() + 86_400
+    for number, digest in enumerate(digests):
+        files.put(digest, content(number))
+        if number < KEPT:
+            os.utime(files.folder / digest, (tomorrow, tomorrow + number))
+    assert np.array_equal(files.get(digests[KEPT]), content(KEPT))
+    assert [files.has(digest) for digest in digests] == [False, *[True] * KEPT]
 
 
 def test_a_lost_or_damaged_file_is_missing(files):

@@ -16,7 +16,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from fedrelay.errors import EngineError
-from fedrelay.files import write_atomically
+from fedrelay.files import make_folder, write_atomically
 
 DAYS = 30
 """After this many days the state of a run that did not continue is removed."""
@@ -35,7 +35,7 @@ class ClientStateFiles:
 
     def __init__(self, folder: Path, days: int = DAYS) -> None:
         self.folder, self.days = folder, days
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder, mode=0o700)
         folder.chmod(0o700)
         self.remove_old_runs()
 
@@ -75,7 +75,7 @@ class ClientStateFiles:
         folder = self._path(run, 0).parent
         if not folder.is_dir():
             self.remove_old_runs()
-            folder.mkdir(mode=0o700, exist_ok=True)
+            make_folder(folder, mode=0o700)
         return folder
 
     def remove_before(self, run: str, version: int) -> None:

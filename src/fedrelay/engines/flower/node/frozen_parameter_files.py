@@ -10,7 +10,7 @@ import numpy as np
 
 from fedrelay.engines.flower.messages import Array, BadMessage
 from fedrelay.errors import EngineError
-from fedrelay.files import write_atomically
+from fedrelay.files import keep_latest, make_folder, mark_as_latest, write_atomically
 from fedrelay.models.frozen_parameter_serialization import Bytes, frozen_sha256
 
 KEPT = 3
@@ -30,7 +30,7 @@ class FrozenParameterFiles:
 
     def __init__(self, folder: Path, largest: int) -> None:
         self.folder, self.largest = folder, largest
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder, mode=0o700)
 
     def has(self, digest: str) -> bool:
         return self._path(digest).is_file()
@@ -44,7 +44,7 @@ class FrozenParameterFiles:
         path = self._path(digest)
         try:
             content = np.frombuffer(path.read_bytes(), np.uint8)
-            path.touch()
+            mark_as_latest(path, self._files())
         except OSError:
             raise MissingFrozenParameters("the frozen parameters of the model are not at this node") from None
         if frozen_sha256(content) != digest:
@@ -62,9 +62,11 @@ class FrozenParameterFiles:
         if content.dtype != np.uint8 or content.ndim != 1 or frozen_sha256(np.ascontiguousarray(content)) != digest:
             raise BadMessage("its frozen parameters are not those it announces")
         write_atomically(path, content.tobytes())
-        files = (each for each in self.folder.iterdir() if _DIGEST.fullmatch(each.name))
-        for old in sorted(files, key=lambda each: each.stat().st_mtime_ns)[:-KEPT]:
-            old.unlink(missing_ok=True)
+        mark_as_latest(path, self._files())
+        keep_latest(self._files(), KEPT)
+
+    def _files(self) -> list[Path]:
+        return [each for each in self.folder.iterdir() if _DIGEST.fullmatch(each.name)]
 
     def _path(self, digest: str) -> Path:
         if not _DIGEST.fullmatch(digest):

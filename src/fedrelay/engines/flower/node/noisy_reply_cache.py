@@ -14,7 +14,7 @@ from pathlib import Path
 from fedrelay.engines.flower.message_bytes import message_digest, message_from_bytes, message_to_bytes
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.node.client_state_files import ClientStateFiles
-from fedrelay.files import write_atomically
+from fedrelay.files import keep_latest, mark_as_latest, write_atomically
 
 REMEMBERED = 16
 """Replies kept for each run. A request older than that is answered with new noise and charged again."""
@@ -46,9 +46,9 @@ class NoisyReplyCache:
         """Keep a reply; the oldest ones make room."""
         path = self._path(run, request)
         write_atomically(path, message_to_bytes(reply))
-        kept = sorted(path.parent.glob("answer-*.safetensors"), key=lambda each: each.stat().st_mtime_ns)
-        for old in kept[:-REMEMBERED]:
-            old.unlink(missing_ok=True)
+        kept = list(path.parent.glob("answer-*.safetensors"))
+        mark_as_latest(path, kept)
+        keep_latest(kept, REMEMBERED)
 
     def _path(self, run: str, request: Message) -> Path:
         return self.state_files.run_folder(run) / f"answer-{digest(request)}.safetensors"

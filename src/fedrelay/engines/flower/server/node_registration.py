@@ -21,7 +21,7 @@ from fedrelay.engines.flower.server.connection_interface import Connection
 from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, SignatureCheck
 from fedrelay.errors import EngineError
 from fedrelay.experiment.spec import unknown
-from fedrelay.files import write_atomically
+from fedrelay.files import make_folder, write_atomically
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 
@@ -134,7 +134,7 @@ def register_nodes(
     for refused in refused_claims(facts, roster):
         raise EngineError(f"node {refused.node!r} is refused: it {refused.text}")
     remarks = tuple(unusual_claims(facts, known, roster))
-    (folder / KNOWN).mkdir(mode=0o700, exist_ok=True)
+    make_folder(folder / KNOWN, mode=0o700)
     for name, each in facts.items():
         write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
     for remark in remarks:
