@@ -15,6 +15,7 @@ from fedrelay.transfer.top_k import TopK
 
 CODECS: list[Codec] = [Float16(), Bfloat16(), Int8(), TopK(0.3), TopK(0.01), TopK(1.0)]
 ROUNDING = CODECS[:3]
+CODEC_IDS = ["float16", "bfloat16", "int8", "top-k 30 %", "top-k 1 %", "top-k 100 %"]
 
 floats = st.floats(-6e4, 6e4, width=32, allow_subnormal=False)
 
@@ -27,7 +28,7 @@ def zeros(count: int) -> Values:
     return np.zeros(count, np.float32)
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=repr)
+@pytest.mark.parametrize("codec", CODECS, ids=CODEC_IDS)
 @settings(max_examples=40, deadline=None)
 @given(values=st.lists(floats, min_size=1, max_size=140), seed=st.integers(0, 9))
 def test_what_was_decoded_once_is_encoded_without_loss(codec: Codec, values: list[float], seed: int) -> None:
@@ -40,7 +41,7 @@ def test_what_was_decoded_once_is_encoded_without_loss(codec: Codec, values: lis
     assert codec.decode(codec.encode(decoded, reference), reference).tobytes() == decoded.tobytes()
 
 
-@pytest.mark.parametrize("codec", ROUNDING, ids=repr)
+@pytest.mark.parametrize("codec", ROUNDING, ids=CODEC_IDS[:3])
 @settings(max_examples=10, deadline=None)
 @given(number=st.integers(-3 * 4096, 3 * 4096))
 def test_stochastic_rounding_keeps_the_mean(codec: Codec, number: int) -> None:
@@ -79,7 +80,7 @@ def test_float16_and_bfloat16_round_to_their_neighbours() -> None:
     assert Float16().encode(value, value).tobytes() == value.astype("<f2").tobytes()
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=repr)
+@pytest.mark.parametrize("codec", CODECS, ids=CODEC_IDS)
 def test_values_that_are_not_finite_are_not_hidden(codec: Codec) -> None:
     for bad in (np.nan, np.inf, -np.inf):
         decoded = codec.decode(codec.encode(vector(bad, 1.0), zeros(2), np.random.default_rng(1)), zeros(2))
@@ -113,7 +114,7 @@ def test_of_equal_changes_the_first_are_sent() -> None:
     assert decoded.tolist() == [1, 1, 0, 0, 0]
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=repr)
+@pytest.mark.parametrize("codec", CODECS, ids=CODEC_IDS)
 def test_a_wrong_length_is_refused(codec: Codec) -> None:
     encoded = codec.encode(zeros(70), zeros(70))
     for damaged in (encoded[:-1], np.append(encoded, np.uint8(0))):

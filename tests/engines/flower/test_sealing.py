@@ -56,7 +56,9 @@ def test_one_changed_bit_is_noticed(place):
         opened(bytes(changed))
 
 
-@pytest.mark.parametrize("envelope", [b"", ENVELOPE[:90], ENVELOPE[:-1], ENVELOPE + b"0"])
+@pytest.mark.parametrize(
+    "envelope", [b"", ENVELOPE[:90], ENVELOPE[:-1], ENVELOPE + b"0"], ids=["empty", "90 bytes", "one less", "one more"]
+)
 def test_other_lengths_are_noticed(envelope):
     with pytest.raises(BadMessage):
         opened(envelope)
