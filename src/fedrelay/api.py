@@ -368,7 +368,7 @@ def resume(
     run: str | Path,
     *,
     rounds: int | None = None,
-    without: Sequence[str | int] = (),
+    without: str | int | Sequence[str | int] = (),
     data: Federation | Callable[[int], Federation] | None = None,
     model: nn.Module | Callable[..., nn.Module] | None = None,
     task: Task | None = None,
@@ -380,7 +380,8 @@ def resume(
     Args:
         run: The folder of the run.
         rounds: Go on to this number of rounds, also if the run is complete or was stopped.
-        without: Clients that have left for good, as numbers or node names. What they taught the model stays in it.
+        without: One or more clients that have left for good, as numbers or node names. What the model learned from
+            them stays in it.
         data: Your own federation, or your function of the seed, if the run was started with one.
         model: Your own module, or your function that builds it, if the run was started with one.
         task: Your own task, if the run was started with one.
@@ -409,7 +410,7 @@ def resume(
         return resume_run(
             Path(run),
             rounds=rounds,
-            without=[str(client) for client in without],
+            without=[str(client) for client in ([without] if isinstance(without, (str, int)) else without)],
             federation=federation,
             module=module,
             task=task,

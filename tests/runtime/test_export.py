@@ -172,6 +172,10 @@ def test_a_model_with_several_inputs(tmp_path):
         last = list(csv.DictReader(file))[-1]
     expected = torch.tensor([8, *[8 / 9] * 3]) @ result.model["out.weight"].T + result.model["out.bias"]
     assert [float(last["output_0"]), float(last["output_1"])] == pytest.approx(expected.tolist(), rel=1e-5)
+    others = fr.federate_datasets([rows[:3], rows[3:6]], rows[5:], classes=2)
+    with pytest.raises(fr.RunFolderError, match="the data are not those the run was started with"):
+        fr.export(tmp_path / "run", tmp_path / "others", data=others, model=net, predictions=True)
+    assert not (tmp_path / "others").exists()
     with pytest.raises(fr.SpecError, match="format: torch-export and onnx take models with one input"):
         fr.export(tmp_path / "run", tmp_path / "program", data=data, model=net, format="torch-export")
 

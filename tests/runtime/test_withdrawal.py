@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import fedrelay as fr
 from fedrelay.cli.app import app
 from fedrelay.robustness.fault_events import is_fault
+from fedrelay.runtime.run_folder import RunFolderReader
 
 LEAVER, LAST = 3, 2
 
@@ -102,3 +103,11 @@ def test_a_refused_withdrawal_leaves_the_run_as_it_was(tmp_path, data):
         fr.resume(tmp_path / "run", without=["berlin"], data=data, model=network())
     assert (tmp_path / "run" / "spec.yaml").read_bytes() == spec
     assert not list((tmp_path / "run").glob("events.jsonl"))
+
+
+def test_one_client_needs_no_list(tmp_path, data):
+    start("fedavg", data, tmp_path, rounds=2)
+    with pytest.raises(fr.SpecError, match="unknown client '12'"):
+        fr.resume(tmp_path, rounds=3, without="12", data=data, model=network())
+    fr.resume(tmp_path, rounds=3, without=3, data=data, model=network())
+    assert RunFolderReader(tmp_path).experiment.withdrawn == {"3": 2}

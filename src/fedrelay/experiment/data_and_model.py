@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from fedrelay.cost.ledger import KINDS
 from fedrelay.data.federation import Federation
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import FederationWithPublicSamples, with_public
@@ -29,6 +30,7 @@ from fedrelay.models.two_part_classifier import Kind, Shape
 from fedrelay.models.zoo import build_model, default_model
 from fedrelay.robustness.label_flip import check_attack
 from fedrelay.routes.all_to_all import AllToAll
+from fedrelay.runtime.result import on_validation
 from fedrelay.tasks.base import Task
 from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.user_code import (
@@ -73,8 +75,25 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
         )
 
 
+ROW_COLUMNS = (
+    "round", "loss", "train_loss", "accuracy_classes", "bytes", "client_updates", "virtual_seconds", "epsilon", *KINDS,
+)  # fmt: skip
+"""What rows of `metrics.jsonl` have beside the metrics of the task."""
+
+
+def check_metric_names(task: Task) -> None:
+    """Refuse metrics of the user's own whose names are taken, or cannot be shown in one line."""
+    taken = {*ROW_COLUMNS, *map(on_validation, (*task.metrics, "loss"))}
+    for name in task.metrics:
+        if name in taken:
+            raise SpecError(f"task: the metric {name!r} has the name of another column; give it another name")
+        if not name.isprintable() or not name.strip():
+            raise SpecError(f"task: {name!r} is no name of a metric; use letters, digits and underscores")
+
+
 def check_task(task: Task, experiment: Experiment, method: Method) -> None:
     """Check that the method's parts and the settings of an experiment fit its task."""
+    check_metric_names(task)
     facts = TaskFacts.of(task, experiment.eval.metric)
     if facts.headline_info.percent and (experiment.eval.reference or 0) > 1:
         raise SpecError(

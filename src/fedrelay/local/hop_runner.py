@@ -224,4 +224,5 @@ def describe_errors(action: str) -> Iterator[None]:
     except FedRelayError:
         raise
     except (Exception, SystemExit) as error:
-        raise EngineError(f"{action} failed: {type(error).__name__}: {error}") from error
+        text = " ".join(str(error).split())  # PyTorch's messages may have several lines
+        raise EngineError(f"{action} failed: {type(error).__name__}: {text}") from error

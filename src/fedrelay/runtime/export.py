@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fedrelay.data.dataset import Scaling
 from fedrelay.data.own_data_per_seed import OwnData
+from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.prepare import prepare_without_groups
@@ -75,6 +76,15 @@ class RawInputModel(nn.Module):
         return outputs
 
 
+def _check_same_data(run: Path, records: RunFolderReader, prepared: PreparedExperiment) -> None:
+    """Refuse other data than the run's: scores on them would not be those of the model card."""
+    experiment = records.experiment
+    if data_at_nodes(experiment) or experiment.attack.name != "none":  # then data may have changed for good reasons
+        return
+    if prepared.federation.fingerprint() != records.facts.get("data_fingerprint"):
+        raise RunFolderError(f"{run}: the data are not those the run was started with")
+
+
 def export_run(
     run: Path,
     out: Path,
@@ -116,6 +126,7 @@ def export_run(
     given = {"data": federation, "model": module, "task": task}
     check_unsaved_inputs(run, records.facts, "use fedrelay.export", given, SpecError)
     prepared = prepare_without_groups(records.experiment, federation=federation, module=module, task=task)
+    _check_same_data(run, records, prepared)
     prepared = replace(prepared, module=copy.deepcopy(prepared.module))  # the caller's own keeps its weights
     trained = read_trained_model(records, prepared.module, best=best)
     prepared.module.load_state_dict(trained.weights)

@@ -184,7 +184,7 @@ class Broken(nn.Linear):
 
     def forward(self, x):
         if self.training:
-            raise ValueError("no such luck")
+            raise ValueError("no such\n  luck")
         return super().forward(x)
 
 
