@@ -76,3 +76,44 @@ def test_why_a_metric_is_undefined():
     assert why_undefined(MetricInfo(needs="targets that differ"), None) == "it needs targets that differ"
     assert why_undefined(MetricInfo(), None) == "they do not determine it"
     assert why_undefined(MetricInfo(), float("inf")) == "its value is inf"
+
+
+class BrokenInEvaluation(nn.Linear):
+    """A linear model whose outputs are NaN in evaluation for samples whose first value is at least 1."""
+
+    def forward(self, x):
+        outputs = super().forward(x)
+        return outputs if self.training else outputs.masked_fill(x[:, :1] >= 1, torch.nan)
+
+
+OUTPUTS = "all metrics on the test samples (the model's outputs are NaN or infinite, first for sample 2)"
+
+
+@pytest.mark.parametrize(("task", "outputs"), [("classification", 2), ("binary", 1), ("regression", 1)])
+def test_outputs_that_are_not_finite_leave_all_metrics_undefined(tmp_path, caplog, task, outputs):
+    x = np.zeros((24, 3), np.float32)
+    x[:20, 1], x[[22, 23], 0] = np.arange(20) / 20, 1  # the third and the fourth test sample
+    y = np.arange(24) % 2 if task != "regression" else np.arange(24, dtype=np.float32)
+    data = fr.federate(x[:20], y[:20], x[20:], y[20:], clients=2, partition="iid", task=task)
+    result = fr.run("fedavg", data=data, model=BrokenInEvaluation(3, outputs), **SMALL, out=tmp_path / "run")
+    names = [name for name in result.history[0] if name in (*result.task.metrics, "loss")]
+    assert len(names) >= 4
+    assert all(row[name] is None for row in result.history for name in names)
+    assert np.isnan(result.score)
+    assert caplog.messages == [f"undefined in round 1: {OUTPUTS}"]  # once, and not in every round
+    [event] = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert (event["what"], event["done"]) == ("undefined metric", OUTPUTS)
+
+
+def test_a_validation_sample_without_finite_outputs_is_named_with_its_client(caplog):
+    x, y = np.zeros((48, 3), np.float32), np.arange(48) % 2
+    x[:40, 0] = 1
+    data = fr.federate(x[:40], y[:40], x[40:], y[40:], clients=2, partition="iid")
+    result = fr.run("fedavg", data=data, model=BrokenInEvaluation(3, 2), **SMALL, validation=0.2)
+    assert result.history[-1]["validation_accuracy"] is None
+    assert result.history[-1]["accuracy"] == 0.5
+    [message] = caplog.messages
+    assert message.startswith("undefined in round 1: all metrics on the validation samples (")
+    assert ", first for client 0, sample " in message
+    with pytest.raises(fr.SpecError, match=r"no value in any evaluation \(the loss was never finite\); correct"):
+        result.best  # noqa: B018

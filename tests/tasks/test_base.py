@@ -231,3 +231,24 @@ def test_one_number_per_sample_may_have_an_axis_or_none(facts):
     for task, known in ((Regression(), facts()), (Binary(), facts(class_count=2))):
         task.check_outputs(torch.zeros(2), torch.zeros(2), known)
         task.check_outputs(torch.zeros(2, 1), torch.zeros(2), known)
+
+
+def test_classes_that_are_ruled_out_leave_scores_as_they_are():
+    outputs = torch.tensor([[2.0, -torch.inf, 1.0], [0.0, 1.0, -torch.inf]])
+    sums = Classification().evaluation_sums(outputs, torch.tensor([0, 1]))
+    assert sums.non_finite == 0
+    assert Classification().scores(sums)["accuracy"] == 1
+
+
+def test_samples_without_finite_outputs_add_up():
+    outputs = torch.tensor([[2.0, 1.0], [torch.nan, 0.0], [0.0, torch.inf]])
+    sums = Classification().evaluation_sums(outputs, torch.tensor([0, 0, 1]))
+    assert (sums.non_finite, sums.first_non_finite) == (2, 1)
+    both = sums.beginning_at(3) + sums.beginning_at(6)
+    assert (both.non_finite, both.first_non_finite, both.weight) == (4, 4, 6)
+    assert Classification().scores(both)["accuracy"] is None
+    numbers = Regression().evaluation_sums(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 2.0]))
+    assert numbers.non_finite == 1
+    assert np.isfinite(np.asarray(numbers.values["moments"])).all()
+    task = CustomTask(loss=lambda outputs, targets: outputs[0].sum())
+    assert task.evaluation_sums((torch.tensor([torch.nan, 1.0]), 3), torch.zeros(2)).non_finite == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.lazy_dataset_samples import LazyDatasetSamples
 from fedrelay.data.samples import SampleSource
 from fedrelay.data.validation_samples import validation_part
 
@@ -18,6 +19,15 @@ def evaluation_samples(federation: Federation, which: EvaluationSet) -> SampleSo
     part = validation_part(federation)
     assert part is not None, "there are no validation samples"
     return part.validation
+
+
+def sample_place(federation: Federation, which: EvaluationSet, row: int) -> str:
+    """A sample of an evaluation set, for messages: with its client, where one has it."""
+    samples = evaluation_samples(federation, which)
+    if isinstance(samples, LazyDatasetSamples) and (place := samples.place(row)):
+        return place
+    part = validation_part(federation)
+    return part.place(row) if which == "validation" and part is not None else f"sample {row}"
 
 
 def convert_now(federation: Federation) -> None:

@@ -63,6 +63,13 @@ class FederationWithValidationSamples(FederationWrapper):
         clients = np.flatnonzero(self.kept_counts).tolist()
         return join([self.inner.train_samples(client).select(self._split(client)[1]) for client in clients])
 
+    def place(self, row: int) -> str:
+        """The client of a validation sample, and the sample's number among all train samples of that client."""
+        ends = np.cumsum(self.kept_counts)
+        client = int(np.searchsorted(ends, row, side="right"))
+        _, kept = self._split(client)
+        return f"client {client}, sample {kept[row - ends[client]]}"  # counted from the client's last one
+
     def fingerprint(self) -> str:
         return digest("validation", self.share, self.seed, self.inner.fingerprint())
 

@@ -115,11 +115,13 @@ class ComparisonResult:
     def _undefined_scores(self) -> Iterator[str]:
         """The runs in which the headline was undefined in every evaluation."""
         results = [result for method in self.methods for result in method.results]
-        undefined = sum(math.isnan(result.score_last) for result in results)
+        undefined = [result for result in results if math.isnan(result.score_last)]
         needs = self.task.headline_info.needs
         if undefined:
             why = f": it needs {needs}" if needs else ""
-            yield f"{self.task.label} is undefined in {undefined} of {len(results)} runs{why}"
+            if all(row.get("loss") is None for result in undefined for row in result.history):
+                why = ": the loss is not finite"
+            yield f"{self.task.label} is undefined in {len(undefined)} of {len(results)} runs{why}"
 
     def __repr__(self) -> str:
         return f"ComparisonResult({', '.join([*map(repr, self.methods), *self.notes])})"

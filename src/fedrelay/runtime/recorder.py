@@ -20,7 +20,15 @@ from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
-from fedrelay.robustness.fault_events import GIVEN_UP, REFUSED, REMARKS, FaultEvent, event_label, is_fault
+from fedrelay.robustness.fault_events import (
+    GIVEN_UP,
+    REFUSED,
+    REMARKS,
+    UNDEFINED_METRIC,
+    FaultEvent,
+    event_label,
+    is_fault,
+)
 from fedrelay.robustness.label_flip import LabelFlippedFederation
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import FaultCosts
@@ -187,8 +195,12 @@ class Recorder:
 
 
 def _remark(event: Row) -> str:
-    """What a remark is about, whatever its round; empty for other events."""
-    return f"{event.get('node', event['client'])}: {event['done']}" if event["what"] in REMARKS else ""
+    """What a remark is about, whatever its round; empty for other events.
+
+    Why a metric is undefined, in brackets, may differ from round to round.
+    """
+    about = event["done"].partition(" (")[0] if event["what"] == UNDEFINED_METRIC else event["done"]
+    return f"{event.get('node', event['client'])}: {about}" if event["what"] in REMARKS else ""
 
 
 def plan_summary(run: PreparedRun) -> dict[str, Any]:

@@ -171,9 +171,12 @@ class Result:
         """
         if self.best_found is None and any(on_validation("loss") in row for row in self.history):
             needs = self.task.headline_info.needs
+            reason = f" (it needs {needs})" if needs else ""
+            advice = "choose another metric, eval.metric, or keep other"
+            if all(row.get(on_validation("loss")) is None for row in self.history):
+                reason, advice = " (the loss was never finite)", "correct the model or the"
             raise SpecError(
-                f"result.best: {on_validation(self.metric)} had no value in any evaluation"
-                f"{f' (it needs {needs})' if needs else ''}; choose another metric, eval.metric, or keep other "
+                f"result.best: {on_validation(self.metric)} had no value in any evaluation{reason}; {advice} "
                 "validation samples"
             )
         if self.best_found is None:

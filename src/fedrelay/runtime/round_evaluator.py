@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
+from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples, sample_place
 from fedrelay.data.non_finite_samples import refuse_non_finite
 from fedrelay.engines.base import Engine
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
@@ -34,12 +34,14 @@ class RoundEvaluator:
     def evaluate(self, engine: Engine, context: RoundContext, train_loss: float | None) -> RoundContext:
         """Evaluate the model of a round and record the row, which the returned context has."""
         weights = context.model.weights
-        found = self._scores(engine.evaluate(weights), "test")
-        undefined = self._undefined(found, "test")
+        sums = engine.evaluate(weights)
+        found = self._scores(sums, "test")
+        undefined = self._undefined(sums, found, "test")
         metrics: Row = {**_finite(found), "train_loss": train_loss}
         if self.prepared.has_validation:
-            found = self._scores(engine.evaluate(weights, "validation"), "validation")
-            undefined += self._undefined(found, "validation")
+            sums = engine.evaluate(weights, "validation")
+            found = self._scores(sums, "validation")
+            undefined += self._undefined(sums, found, "validation")
             metrics |= {on_validation(name): value for name, value in _finite(found).items()}
         self.recorder.add_events(events_of_engine(context.round, engine.take_events()))
         noted = self.recorder.add_events([server_event(context.round, UNDEFINED_METRIC, text) for text in undefined])
@@ -53,17 +55,19 @@ class RoundEvaluator:
     def _scores(self, sums: EvaluationSums, samples: EvaluationSet) -> Scores:
         if not math.isfinite(sums.loss) and self.prepared.experiment.engine.name != "flower":  # nodes check their own
             refuse_non_finite(evaluation_samples(self.prepared.federation, samples), f"{samples} set")
-        scores = {**self.prepared.task.metrics_from_sums(sums.values), "loss": sums.mean_loss}
+        scores = self.prepared.task.scores(sums)
         if classes := self.prepared.experiment.eval.classes:
             counts = (np.asarray(sums.values[name]) for name in ("correct", "actual"))
-            scores["accuracy_classes"] = accuracy_on_classes(classes, *counts)
+            scores["accuracy_classes"] = None if sums.non_finite else accuracy_on_classes(classes, *counts)
         return scores
 
-    def _undefined(self, scores: Scores, samples: EvaluationSet) -> list[str]:
-        """Which metrics some samples leave undefined, and why; nothing for a model whose loss is not finite."""
-        if not math.isfinite(scores["loss"] or 0.0):
-            return []
-        found = {name: scores.get(name) for name in self.prepared.task.metrics}
+    def _undefined(self, sums: EvaluationSums, scores: Scores, samples: EvaluationSet) -> list[str]:
+        """Which metrics have no value, and why."""
+        if sums.non_finite:
+            row = sums.first_non_finite
+            first = "" if row is None else f", first for {sample_place(self.prepared.federation, samples, row)}"
+            return [f"all metrics on the {samples} samples (the model's outputs are NaN or infinite{first})"]
+        found = {name: scores.get(name) for name in (*self.prepared.task.metrics, "loss")}
         return [
             f"{name} on the {samples} samples ({why_undefined(self.prepared.task.metric_info(name), value)})"
             for name, value in found.items()

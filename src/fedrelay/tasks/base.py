@@ -6,12 +6,14 @@ chunk, client by client or node by node gets the same scores as in one pass.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -66,9 +68,23 @@ class EvaluationSums:
     values: Mapping[str, Summable] = field(default_factory=dict)
     """The sums behind the metrics of the task."""
 
+    non_finite: int = 0
+    """The samples with outputs that are NaN or infinite and leave the loss without a value: no metric means anything
+    then."""
+
+    first_non_finite: int | None = None
+    """The first of them in its evaluation set, where it is known."""
+
     def __add__(self, other: EvaluationSums) -> EvaluationSums:
         values: dict[str, Summable] = {name: value + other.values[name] for name, value in self.values.items()}
-        return EvaluationSums(self.loss + other.loss, self.weight + other.weight, values)
+        first = other.first_non_finite if self.first_non_finite is None else self.first_non_finite
+        return EvaluationSums(
+            self.loss + other.loss, self.weight + other.weight, values, self.non_finite + other.non_finite, first
+        )
+
+    def beginning_at(self, row: int) -> EvaluationSums:
+        """The same sums, of samples that begin at a row of their evaluation set."""
+        return self if self.first_non_finite is None else replace(self, first_non_finite=row + self.first_non_finite)
 
     @property
     def mean_loss(self) -> float:
@@ -168,6 +184,11 @@ class Task(Section, ABC):
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         """The metrics, from sums over all samples."""
 
+    def scores(self, sums: EvaluationSums) -> Scores:
+        """All metrics and the loss; metrics of outputs that are not finite are undefined."""
+        metrics = self.metrics_from_sums(sums.values)
+        return {**(dict.fromkeys(metrics) if sums.non_finite else metrics), "loss": sums.mean_loss}
+
     def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Why sums that somebody else reports cannot be true, or empty; `predictions` is how many they may count."""
         if round(sums.weight) not in predictions:
@@ -179,7 +200,12 @@ class Task(Section, ABC):
         return self._sums(self.outputs_for_loss(outputs, targets), targets)
 
     def _sums(self, outputs: Tensor, targets: Tensor) -> EvaluationSums:
-        return EvaluationSums(*self.loss_sum(outputs, targets), self.metric_sums(outputs, targets))
+        loss, weight = self.loss_sum(outputs, targets)
+        # Outputs that do not count, such as −inf for classes that are ruled out, leave the loss finite.
+        wrong = [] if math.isfinite(loss) else non_finite_samples(outputs)
+        if wrong and isinstance(outputs, Tensor):  # sums stay finite, so that they can be sent
+            outputs = torch.where(outputs.isfinite(), outputs, 0)
+        return EvaluationSums(loss, weight, self.metric_sums(outputs, targets), len(wrong), next(iter(wrong), None))
 
     def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
         """Predictions for single samples as columns of a table, for `predictions.csv` of an export.
@@ -198,14 +224,23 @@ class Task(Section, ABC):
     def case_scores(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
         """The loss and the metrics of each sample by itself, as columns."""
         cases = [self._sums(outputs[[case]], targets[[case]]) for case in range(len(targets))]
-        scores = [self.metrics_from_sums(sums.values) for sums in cases]
+        scores = [self.scores(sums) for sums in cases]
         losses = optional_numbers([sums.mean_loss if sums.weight else None for sums in cases])
-        names = scores[0] if scores else self.metrics
+        names = [name for name in (scores[0] if scores else self.metrics) if name != "loss"]
         return {"loss": losses, **{name: optional_numbers([each[name] for each in scores]) for name in names}}
 
     def case_arrays(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
         """Predictions that no table can hold, such as masks of images: arrays `[samples, …]`, for `predictions.npz`."""
         return {}
+
+
+def non_finite_samples(outputs: Any) -> list[int]:
+    """The samples of a batch for which a model's outputs have NaN or infinite values."""
+    found = logits_of(outputs)
+    parts = [found] if isinstance(found, Tensor) else found.values() if isinstance(found, Mapping) else found
+    tensors = [each for each in parts if isinstance(each, Tensor)] if isinstance(parts, Iterable) else []
+    wrong = {row for each in tensors for row in (~each.isfinite()).nonzero()[:, :1].flatten().tolist()}
+    return sorted(wrong)
 
 
 def class_counts(targets: TargetInfo) -> NDArray[np.int64]:

@@ -105,6 +105,10 @@ def test_evaluations():
     )
     assert back.values["correct"].dtype == np.int64
     assert read_evaluation(evaluation_message(classified(loss=math.inf))).loss == math.inf
+    assert read_evaluation(evaluation_message(replace(classified(), non_finite=2, first_non_finite=1))).non_finite == 2
+    earlier = evaluation_message(classified())
+    del earlier.header["non_finite"]
+    assert read_evaluation(earlier).non_finite == 0
 
 
 @pytest.mark.parametrize(

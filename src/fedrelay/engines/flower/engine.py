@@ -41,7 +41,7 @@ from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.frozen_parameter_serialization import frozen_bytes
 from fedrelay.models.nested_inputs import named_tensors
-from fedrelay.robustness.fault_events import UNUSUAL_CLAIM
+from fedrelay.robustness.fault_events import UNDEFINED_METRIC, UNUSUAL_CLAIM
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
 from fedrelay.routes.plan import RoundPlan
@@ -192,10 +192,13 @@ class FlowerEngine:
             kept = self.federation.facts[client].kept_samples(on)
             text = f"evaluated without its {kept} {on} samples: {reasons[client]}"
             self.events.append(EngineEvent("no evaluation", text, client))
+        for client in sorted(client for client in sums if sums[client].non_finite):
+            text = f"all metrics on its {on} samples (the model's outputs are NaN or infinite)"
+            self.events.append(EngineEvent(UNDEFINED_METRIC, text, client))
         return sums
 
     def take_events(self) -> list[EngineEvent]:
-        """Unusual claims, interruptions of the connection and missing evaluations since the last call."""
+        """Unusual claims, interruptions of the connection, missing and undefined evaluations since the last call."""
         interrupted = [EngineEvent("interrupted", line) for line in self.dispatcher.interruptions]
         events, self.events, self.dispatcher.interruptions = [*interrupted, *self.events], [], []
         return events

@@ -250,6 +250,7 @@ def evaluation_message(sums: EvaluationSums) -> Message:
         "kind": "evaluate",
         "loss": sums.loss if math.isfinite(sums.loss) else None,
         "weight": sums.weight,
+        "non_finite": sums.non_finite,
         "shapes": [list(part.shape) for part in parts],
     }
     flat = [np.asarray(part, np.float64).ravel() for part in parts]
@@ -279,7 +280,8 @@ def evaluation_from(reply: Message, task: Task, example: EvaluationSums, predict
     if parts:
         raise BadMessage("its evaluation has unknown sums")
     loss = math.inf if reply.header.get("loss") is None else float_field(reply.header, "loss")
-    sums = EvaluationSums(loss, float_field(reply.header, "weight"), values)
+    non_finite = int_field({"non_finite": 0, **reply.header}, "non_finite")  # nodes of earlier versions do not say
+    sums = EvaluationSums(loss, float_field(reply.header, "weight"), values, non_finite)
     if reason := task.why_sums_implausible(sums, predictions):
         raise BadMessage(reason)
     return sums

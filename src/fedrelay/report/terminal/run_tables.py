@@ -42,7 +42,6 @@ from fedrelay.runtime.bench import Timing
 from fedrelay.runtime.comparison import ComparisonResult
 from fedrelay.runtime.result import Result, Row, share_name
 from fedrelay.runtime.run_status import RunStatus
-from fedrelay.tasks.metric_info import MetricInfo
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 
@@ -112,7 +111,7 @@ def result_table(result: Result) -> RenderableType:
     if result.stopped:
         rows["stopped"] = f"after round {count(result.rounds)} of {count(result.experiment.rounds)}: {result.stopped}"
     rows |= {
-        task.label: Text(_score_or_reason(read, last.get(task.headline)), style="bold"),
+        task.label: Text(_score_or_reason(task, task.headline, last), style="bold"),
         f"mean of last {min(settings.last, len(result.history))}": score(read, result.score_last),
         "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
         **_other_scores(task, last),
@@ -146,13 +145,15 @@ def _other_scores(task: TaskFacts, row: Row) -> dict[str, str]:
     """The metrics beside the headline; of classification, the macro F1 alone."""
     names = ("f1",) if task == CLASSIFICATION else tuple(task.metrics)
     others = (name for name in names if name != task.headline)
-    return {metric_label(name): _score_or_reason(task.metric_info(name), row.get(name)) for name in others}
+    return {metric_label(name): _score_or_reason(task, name, row) for name in others}
 
 
-def _score_or_reason(metric: MetricInfo, value: float | None) -> str:
-    """A value of a metric, or what the samples would need to have for it."""
-    needs = f" (needs {metric.needs})" if value is None and metric.needs else ""
-    return f"{score(metric, value)}{needs}"
+def _score_or_reason(task: TaskFacts, name: str, row: Row) -> str:
+    """A value of a metric, or why there is none: the model has no finite loss, or what the samples need to have."""
+    metric, value = task.metric_info(name), row.get(name)
+    needs = f" (needs {metric.needs})" if metric.needs else ""
+    reason = " (the loss is not finite)" if row.get("loss", 0.0) is None else needs
+    return f"{score(metric, value)}{reason if value is None else ''}"
 
 
 def progress_table(
@@ -171,7 +172,7 @@ def progress_table(
     last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
-        task.label: _score_or_reason(task.headline_info, last.get(task.headline)),
+        task.label: _score_or_reason(task, task.headline, last),
         **_other_scores(task, last),
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
