@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ import torch
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import FAILED, Message, WrongSignature
+from fedrelay.engines.flower.server.node_registration import ask_for_facts
 from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
@@ -85,6 +87,28 @@ def test_a_replayed_reply_is_noticed_and_named(three, tmp_path):
     [event] = events(tmp_path / "run")
     assert (event["round"], event["node"], event["what"]) == (2, "n01", "reply to another request")
     assert "replayed or reordered replies, or changed the request" in event["done"]
+
+
+def test_an_old_reply_to_an_equal_request_is_noticed(three):
+    """All requests for facts are equal, but for a random number."""
+    names = three.names
+    found, _ = ask_for_facts(three.connection, names, names, 1.0, three.check_signature)
+    assert list(found) == list(names)
+    old = three.connection.services["n01"].respond(Message({"kind": "describe"}))
+    three.connection.reply_faults["n01"] = lambda request, reply: old
+    found, reasons = ask_for_facts(three.connection, names, names, 1.0, three.check_signature)
+    assert list(found) == [name for name in names if name != "n01"]
+    assert reasons["n01"].startswith("reply to another request")
+
+
+def test_a_header_nested_as_deep_as_python_reads_is_a_bad_reply(three, tmp_path):
+    """It would end the server while the signature is checked."""
+    deep = functools.reduce(lambda inner, _: [inner], range(2000), [])
+    three.connection.reply_faults["n01"] = in_round_two(with_header(x=deep))
+    run(out=tmp_path / "run")
+    [event] = events(tmp_path / "run")
+    assert (event["round"], event["node"]) == (2, "n01")
+    assert "nested too deeply" in event["done"]
 
 
 def test_replies_of_two_nodes_that_change_places_are_noticed(three, tmp_path):

@@ -203,7 +203,7 @@ def test_a_superlink_that_cannot_be_checked_is_stopped(sleeping, monkeypatch, pr
 
 
 def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
-    """The node says why, and the server hears it at once instead of waiting."""
+    """The node says so, and the server hears it at once instead of waiting."""
     key = make_node_key(tmp_path / "small")
     key.rename(link.folder / "nodes" / "small.pub")
     link.register()
@@ -216,12 +216,13 @@ def test_a_message_that_is_too_large_is_refused_in_a_reply(link, tmp_path):
     with closing(ServerSideConnection(link.local, link.authority, secret, keys, wait=20)) as connection:
         large = connection.send("small", Message({"kind": "describe"}, {"models": np.zeros(10_000, np.float32)}), 60)
         message, reason = client.receive()
-        assert reason.startswith("the request has more than 10000 bytes")
+        assert reason.reason.startswith("the request has more than 10000 bytes")
         client.reply(message, reason)
         replies = []
         while not replies:
             replies = [each for each in connection.receive([large], 10_000) if each[1] is not None]
-    assert replies == [(large, "failed: the request has more than 10000 bytes; see fedrelay node --largest-message")]
+    told = "unsigned failure: the request is larger than the node accepts; see fedrelay node --largest-message"
+    assert replies == [(large, told)]
     client.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedrelay.engines.flower.messages import BadMessage, Message
+from fedrelay.engines.flower.messages import BadMessage, Message, header_from_json
 
 _LENGTH_BYTES = 8
 
@@ -28,13 +28,11 @@ def message_from_bytes(content: bytes) -> Message:
     try:
         length = int.from_bytes(content[:_LENGTH_BYTES], "little")
         about: Any = json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])
-        header = json.loads(about["__metadata__"]["header"])
+        text = about["__metadata__"]["header"]
         arrays = load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         raise BadMessage("it cannot be read") from None
-    if not isinstance(header, dict):
-        raise BadMessage("its header is not a mapping")
-    return Message(header, arrays)
+    return Message(header_from_json(text), arrays)
 
 
 def padded(content: bytes, size: int, step: int) -> bytes:
@@ -51,9 +49,16 @@ def unpadded(content: bytes) -> bytes:
 
 
 def message_digest(message: Message, without: frozenset[str] = frozenset()) -> str:
-    """The SHA-256 of everything in a message, except these fields of its header."""
+    """The SHA-256 of everything in a message, except these fields of its header.
+
+    Raises:
+        BadMessage: Its header is nested too deeply.
+    """
     header = {name: value for name, value in message.header.items() if name not in without}
-    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    try:
+        found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    except RecursionError:
+        raise BadMessage("its header is nested too deeply") from None
     for name in sorted(message.arrays):
         array = message.arrays[name]
         found.update(json.dumps([name, array.dtype.str, array.shape]).encode())

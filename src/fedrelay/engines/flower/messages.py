@@ -6,6 +6,7 @@ Nothing in a message is ever unpickled or executed.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,8 +45,14 @@ SEALED, ENVELOPE = "sealed", "envelope"
 FAILED = "failed"
 """The kind of a reply that says why there is no other."""
 
+NONCE = "nonce"
+"""The field of a request with random text: no two requests are equal, and each signed reply belongs to one."""
+
 MOST_SUMS = 2**31
 """Numbers that an evaluation may have."""
+
+DEEPEST = 50
+"""Lists and mappings inside each other that a header may have; far fewer than Python's own limit."""
 
 Array = NDArray[Any]
 Header = Mapping[str, Any]
@@ -178,6 +185,27 @@ def scalar_names(job: TrainingJob) -> set[str]:
 def can_send(layout: FlatLayout) -> bool:
     """Whether weights of this type can be sent as arrays."""
     return layout.dtype in (torch.float16, torch.float32, torch.float64)
+
+
+def header_from_json(text: str) -> dict[str, Any]:
+    """The header of a message from others.
+
+    Raises:
+        BadMessage: It is not a mapping in JSON, or is nested too deeply.
+    """
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadMessage("its header cannot be read") from None
+    if not isinstance(header, dict):
+        raise BadMessage("its header is not a mapping")
+    level: list[Any] = [header]
+    for _ in range(DEEPEST):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [value for values in inner for value in values]
+    if level:
+        raise BadMessage(f"its header is nested more than {DEEPEST} deep")
+    return header
 
 
 def int_field(header: Header, name: str, most: int = 2**62) -> int:

@@ -127,7 +127,8 @@ def test_a_known_part_of_the_noise_tells_nothing_of_the_rest(attacked, ask):
 def test_the_same_request_is_answered_the_same_and_charged_once(attacked, ask):
     """After a lost reply, after a restart of the node, and after a resume, which numbers requests anew."""
     request, renumbered = (
-        ask.hop(wide_job(ask, ClientLevelPrivacy(noise=2)), zeros(ask), request=id) for id in (100, 200)
+        ask.hop(wide_job(ask, ClientLevelPrivacy(noise=2)), zeros(ask), request=id, nonce=f"random {id}")
+        for id in (100, 200)
     )
     service = attacked()
     first = service.answer(request)

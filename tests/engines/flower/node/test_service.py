@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedrelay.engines.flower.messages import BadMessage, Message, pack_models, scalar_names
 from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy
+from fedrelay.engines.flower.node.service import HIDDEN_ERROR
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import REGISTERED, to_plain
 from fedrelay.experiment.spec import TrainSettings
@@ -66,10 +67,11 @@ class Homesick(Term):
         gradient.add_(theta - context.round_model)
 
 
-def test_a_node_does_not_take_the_received_model_for_that_of_the_round(service, ask, monkeypatch):
+def test_a_node_does_not_take_the_received_model_for_that_of_the_round(service, ask, monkeypatch, caplog):
     monkeypatch.setitem(REGISTERED, f"{__name__}.Homesick", Homesick)
-    with pytest.raises(EngineError, match="round_model is not sent to clients; needs_round_model"):
+    with pytest.raises(EngineError, match=HIDDEN_ERROR):  # an error of somebody's own code may quote samples
         service.answer(ask.hop(ask.job(Homesick())))
+    assert "round_model is not sent to clients; needs_round_model" in caplog.text
 
 
 def test_client_state_is_read_by_its_version(service, ask):
@@ -349,7 +351,7 @@ def test_a_context_that_failed_in_the_middle_of_a_step_is_not_used_again(service
     good = service.answer(request)
     [first] = service.contexts.values()
     monkeypatch.setattr(first.hop_runner, "run", lambda *_: 1 / 0)
-    with pytest.raises(EngineError, match="ZeroDivisionError"):
+    with pytest.raises(EngineError, match=HIDDEN_ERROR):
         service.answer(request)
     assert np.array_equal(service.answer(request).arrays["models"], good.arrays["models"])
     assert first not in service.contexts.values()

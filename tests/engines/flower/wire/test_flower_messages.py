@@ -26,7 +26,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, flower_message, plain_message
 
-from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.wire import flower_messages
 from fedrelay.engines.flower.wire.flower_messages import IncompleteMessage, fetch, from_flower, to_flower
 
@@ -54,18 +54,29 @@ def bytes_of(save):
 @pytest.mark.parametrize(
     ("text", "arrays", "reason"),
     [
-        ("[1]", {}, "the header is not a mapping"),
-        ("{", {}, "property name"),
+        ("[1]", {}, "header is not a mapping"),
+        ("{", {}, "header cannot be read"),
+        ('{"x":' + "[" * 60 + "]" * 60 + "}", {}, "header is nested more than 50 deep"),
+        ('{"x":' + "[" * 100_000, {}, "header cannot be read"),
         ("{}", {"models": bytes_of(lambda file: np.save(file, np.array([{}]), allow_pickle=True))}, "allow_pickle"),
         ("{}", {"models": bytes_of(lambda file: np.savez(file, x=np.zeros(1)))}, "not an array"),
         ("{}", {"models": Array("float32", (1,), "numpy.ndarray", b"garbage")}, "allow_pickle"),
         ("{}", {name: Array(np.zeros(10**5, np.float32)) for name in "abc"}, "more than 1000000 bytes"),
     ],
-    ids=["no mapping", "no JSON", "pickled", "an archive", "garbage", "too large together"],
+    ids=[
+        "no mapping",
+        "no JSON",
+        "nested",
+        "unreadable",
+        "pickled",
+        "an archive",
+        "garbage",
+        "too large",
+    ],
 )
 def test_other_forms_are_refused(text, arrays, reason):
     content = RecordDict({"header": ConfigRecord({"json": text}), "arrays": ArrayRecord(arrays)})
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises((ValueError, BadMessage), match=reason):
         from_flower(flower_message(content), LARGEST)
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from types import SimpleNamespace
 
@@ -22,6 +23,8 @@ from fedrelay.engines.flower.wire import flower_messages, server_side_connection
 from fedrelay.engines.flower.wire.flower_messages import to_flower
 from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
+
+NESTED = json.loads("[" * 60 + "]" * 60)
 
 
 class FakeLink:
@@ -125,16 +128,21 @@ def until_some(poll):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (Error(code=101, reason="the disk\nis full"), "failed: the disk is full"),
+        (Error(code=101, reason="the owner has withdrawn"), "unsigned failure (error 101)"),
         (Error(code=3, reason="Error: Message Unavailable"), "no reply in 6 s"),
         (Error(code=4, reason="Error: Reply Message Unavailable"), "no reply in 6 s"),
         (Error(code=5, reason="Error: Node Unavailable"), "offline: no heartbeat for 20 s"),
-        (Error(code=8), "failed: error 8 of Flower"),
-        (RecordDict(), "bad reply: it cannot be read (KeyError: 'header')"),
+        (Error(code=8), "unsigned failure (error 8)"),
+        (RecordDict(), "bad reply: it cannot be read (KeyError)"),
         (
-            to_flower(plain_message(10**6)),
-            "bad reply: it cannot be read (IncomingMessageTooLarge: more than 1000000 bytes)",
+            Error(code=102, reason="forged"),
+            "unsigned failure: the request is larger than the node accepts; see fedrelay node --largest-message",
         ),
+        (
+            to_flower(Message({"x": NESTED})),
+            "bad reply: its header is nested more than 50 deep",
+        ),
+        (to_flower(plain_message(10**6)), "bad reply: more than 1000000 bytes"),
     ],
 )
 def test_reasons_are_one_line_in_plain_words(content, words, open_connection):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, build_federation
@@ -80,17 +81,26 @@ class NodeTable:
     def encoded_by_itself(self) -> ArrayFederation:
         """The rows as this node would encode them by itself: enough to count samples and to see data change."""
         encoding = self.statistics.encoding()
-        return self.encoded(SharedEncoding(encoding, self.labels, (), scaled_per_client=False))
+        table = self.table.matching(encoding)
+        return self._federation(table, encode_rows(encoding, table), self.labels)
 
     def encoded(self, shared: SharedEncoding) -> ArrayFederation:
         """The rows as all nodes encode them, as a federation with one client.
+
+        Numbers that are too large for float32 become its largest: the server chooses the encoding, and an error would
+        tell it how a cell compares with a number of its choice.
 
         Raises:
             DataError: The encoding does not fit the columns of this table.
         """
         table = self.table.matching(shared.encoding)
         encoding = shared.encoding.with_numbers_of(self.statistics) if shared.scaled_per_client else shared.encoding
-        x, y = encode_rows(encoding, table), table.encoded_targets(shared.labels)
+        with np.errstate(all="ignore"):
+            x = np.nan_to_num(encoding.encode(table.inputs))
+        return self._federation(table, x, shared.labels)
+
+    def _federation(self, table: Table, x: NDArray[np.float32], labels: tuple[str, ...]) -> ArrayFederation:
+        y = table.encoded_targets(labels)
         dataset = Dataset(
             name=self.table.source,
             kind="tabular",
@@ -98,9 +108,9 @@ class NodeTable:
             y_train=y[self.train],
             x_test=x[self.test],
             y_test=y[self.test],
-            classes=len(shared.labels),
+            classes=len(labels),
             client_train=np.zeros(len(self.train), np.int64),
-            task=self.task or default_task(shared.labels),
+            task=self.task or default_task(labels),
         )
         return build_federation(dataset, partition="natural")
 

@@ -12,15 +12,15 @@ import logging
 from pathlib import Path
 
 from fedrelay.engines.flower.message_bytes import message_digest, message_from_bytes, message_to_bytes
-from fedrelay.engines.flower.messages import BadMessage, Message
+from fedrelay.engines.flower.messages import NONCE, BadMessage, Message
 from fedrelay.engines.flower.node.client_state_files import ClientStateFiles
 from fedrelay.files import keep_latest, mark_as_latest, write_atomically
 
 REMEMBERED = 16
 """Replies kept for each run. A request older than that is answered with new noise and charged again."""
 
-_BOOKKEEPING = frozenset({"request", "oldest_needed"})
-"""Fields that name files of client state. They do not enter the computation, and they change on resume."""
+_BOOKKEEPING = frozenset({"request", "oldest_needed", NONCE})
+"""Fields that name files of client state or are random. They do not enter the computation, and they change."""
 
 log = logging.getLogger(__name__)
 

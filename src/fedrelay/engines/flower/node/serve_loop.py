@@ -15,7 +15,12 @@ import httpx
 
 from fedrelay.engines.flower.messages import FAILED, one_line, text_field
 from fedrelay.engines.flower.node.service import NodeService
-from fedrelay.engines.flower.wire.node_side_connection import NodeNotRecognized, NodeSideConnection, RegistrationRefused
+from fedrelay.engines.flower.wire.node_side_connection import (
+    NodeNotRecognized,
+    NodeSideConnection,
+    RegistrationRefused,
+    UnreadableRequest,
+)
 from fedrelay.engines.flower.wire.superlink_calls import reason_of
 from fedrelay.errors import EngineError
 
@@ -129,9 +134,9 @@ def _answer_requests(
             continue
         pause = SHORTEST
         message, request = found
-        reply = request if isinstance(request, str) else service.respond(request)
-        if isinstance(reply, str):  # what cannot be read has no digest that could be signed
-            say(f"a request was not answered: {reply}")
+        reply = request if isinstance(request, UnreadableRequest) else service.respond(request)
+        if isinstance(reply, UnreadableRequest):  # it has no digest that could be signed
+            say(f"a request was not answered: {reply.reason}")
         elif reply.header.get("kind") == FAILED:
             say(f"a request was not answered: {text_field(reply.header, 'reason')}")
         client.reply(message, reply)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -79,10 +80,16 @@ LARGEST_MODEL = 2 * 10**9
 PREPARED_JOBS = 3
 """Jobs that are kept ready: that of the rounds, and those of profiles."""
 
+HIDDEN_DATA_ERROR = "the request does not fit the data of this node; the node's log has the details"
+HIDDEN_ERROR = "an error at this node; the node's log has the details"
+"""What the server reads of errors whose text may quote samples. The server chooses what a node computes with them."""
+
 NO_ROSTER = "this node has no roster, so it cannot take part in sealed routes; start it with --roster"
 
 MOST_MERGED = 10_000
 """Hops of one client that a version of its state may merge."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -167,8 +174,7 @@ class NodeService:
             raise
         except Exception as error:
             self.contexts.clear()  # one of them may have stopped in the middle of a step
-            reason = str(error) if isinstance(error, FedRelayError) else f"{type(error).__name__}: {error}"
-            raise EngineError(one_line(reason)) from None
+            raise EngineError(_reason_for_server(error)) from None
 
     def facts(self) -> NodeFacts:
         """What the server may know about this node."""
@@ -397,6 +403,17 @@ class NodeService:
             rows = self.table.encoded(encoding_from_plain(plain))
             self.encoded = key, with_validation(rows, self.validation, seed=1)
         return self.encoded[1]
+
+
+def _reason_for_server(error: Exception) -> str:
+    """The text of an error if it is of FedRelay's own making; others may quote samples, and only the owner reads them.
+
+    An error that names its cause quotes it.
+    """
+    if isinstance(error, FedRelayError) and not isinstance(error, DataError) and error.__cause__ is None:
+        return one_line(str(error))
+    log.warning("a request failed: %s", one_line(f"{type(error).__name__}: {error}"))
+    return HIDDEN_DATA_ERROR if isinstance(error, DataError) else HIDDEN_ERROR
 
 
 def _evaluation_samples(own: Federation, header: Header) -> SampleSource:

@@ -25,7 +25,8 @@ class Connection(Protocol):
     def receive(self, ids: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str | None]]:
         """Replies to these requests that have arrived, each of at most `largest` bytes.
 
-        A string says why there is no good reply. None says that a reply has begun to arrive; the rest, or a string,
+        A string says why there is no good reply, in words of the connection's own: what others say without a signature
+        is not repeated. None says that a reply has begun to arrive; the rest, or a string,
         follows within the seconds of its request.
         """
 

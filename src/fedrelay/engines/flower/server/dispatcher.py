@@ -11,11 +11,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
 from typing import TypeVar
 
 from fedrelay.engines.flower.message_bytes import message_digest
-from fedrelay.engines.flower.messages import FAILED, BadMessage, Message, WrongSignature, text_field
+from fedrelay.engines.flower.messages import FAILED, NONCE, BadMessage, Message, WrongSignature, text_field
 from fedrelay.engines.flower.server.connection_interface import Connection, SuperLinkUnreachable, no_reply
 from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParameterDelivery
 from fedrelay.routes.arrival import Attempt
@@ -199,7 +200,10 @@ class Dispatcher:
             if request.client in busy or (node not in self.connection.online() and self._may_return(request)):
                 continue
             message = self.setup.request(request.client) or request.build()
-            request.digest = message_digest(message) if self.check_signature is not None else ""
+            if self.check_signature is not None:
+                # Without it an old reply to an equal request, such as for facts, would pass as the reply to this one.
+                message = replace(message, header={**message.header, NONCE: token_hex(16)})
+                request.digest = message_digest(message)
             number = self.connection.send(node, message, self._timeout(request))
             request.sent_at = time.monotonic()
             self.waiting.remove(request)
@@ -226,6 +230,9 @@ class Dispatcher:
                     self.check_signature(self.nodes[request.client], request.digest, reply)
             except WrongSignature as error:
                 yield request, _fail(request, "answered", str(error))
+                continue
+            except BadMessage as error:
+                yield request, _fail(request, "answered", f"bad reply: {error}")
                 continue
             if reply.header.get("kind") == FAILED:
                 yield request, _fail(request, "failed", f"failed: {text_field(reply.header, 'reason')}")

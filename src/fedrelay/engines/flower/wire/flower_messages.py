@@ -34,7 +34,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
     push_objects,
 )
 
-from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.messages import Message, header_from_json
 
 PATIENCE = 30.0
 """Seconds to wait for the next part of an announced message. A part has up to five megabytes."""
@@ -64,9 +64,7 @@ def to_flower(message: Message) -> RecordDict:
 
 def from_flower(message: FlowerMessage, largest: float = math.inf) -> Message:
     """A message from Flower. Arrays are read without pickle, and only if they have at most `largest` bytes together."""
-    header = json.loads(str(message.content[HEADER]["json"]))
-    if not isinstance(header, dict):
-        raise ValueError("the header is not a mapping")
+    header = header_from_json(str(message.content[HEADER]["json"]))
     arrays = message.content.array_records.get(ARRAYS) or ArrayRecord()
     if sum(len(array.data) for array in arrays.values()) > largest:
         raise ValueError(f"more than {largest} bytes")

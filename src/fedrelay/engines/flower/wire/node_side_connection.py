@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,17 @@ log = logging.getLogger(__name__)
 HEARTBEAT = 10.0
 """Seconds between heartbeats. A node that misses two is offline."""
 
-FAILED = 101
-"""Our own error code for a request that could not be answered."""
+UNREADABLE, TOO_LARGE = 101, 102
+"""Our own error codes for a request that cannot be read, so that no reply to it can be signed."""
+
+
+@dataclass(frozen=True)
+class UnreadableRequest:
+    """Why a request cannot be read. The owner reads the reason, the server only the code."""
+
+    reason: str
+    code: int = UNREADABLE
+
 
 LARGEST = 2 * 10**9
 """Bytes that a node accepts in one message by default."""
@@ -76,8 +86,8 @@ class NodeSideConnection:
         self.node = Node(node_id=self._call(self.stub.ActivateNode, request).node_id)
         write_atomically(self.id_file, str(self.node.node_id).encode())
 
-    def receive(self) -> tuple[FlowerMessage, Message | str] | None:
-        """The next request and its content, if there is one. A string says why the content cannot be read."""
+    def receive(self) -> tuple[FlowerMessage, Message | UnreadableRequest] | None:
+        """The next request and its content, if there is one."""
         found = self._call(self.stub.PullMessages, PullMessagesRequest(node=self.node))
         if not found.messages_list:
             return None
@@ -88,13 +98,13 @@ class NodeSideConnection:
         except httpx.HTTPError:
             raise
         except IncomingMessageTooLarge as error:
-            return bare, f"the request has {error}; see fedrelay node --largest-message"
+            return bare, UnreadableRequest(f"the request has {error}; see fedrelay node --largest-message", TOO_LARGE)
         except Exception as error:  # no request ends the node
-            return bare, one_line(f"the request cannot be read ({type(error).__name__}: {error})")
+            return bare, UnreadableRequest(one_line(f"the request cannot be read ({type(error).__name__}: {error})"))
 
-    def reply(self, message: FlowerMessage, content: Message | str) -> None:
-        """Reply to a request; a string says what went wrong."""
-        inner = Error(code=FAILED, reason=one_line(content)) if isinstance(content, str) else to_flower(content)
+    def reply(self, message: FlowerMessage, content: Message | UnreadableRequest) -> None:
+        """Reply to a request, or say that it cannot be read."""
+        inner = Error(code=content.code) if isinstance(content, UnreadableRequest) else to_flower(content)
         reply = with_content_id(FlowerMessage(inner, reply_to=message))
         bare = message_to_proto(remove_content_from_message(reply) if reply.has_content() else reply)
         request = PushMessagesRequest(

@@ -19,10 +19,17 @@ from flwr.proto.runtime_pb2 import GetNodesRequest, PullAppMessagesRequest, Push
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from fedrelay.engines.flower.messages import Message, one_line
+from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable, no_reply
-from fedrelay.engines.flower.wire.flower_messages import IncompleteMessage, fetch, from_flower, push, to_flower
-from fedrelay.engines.flower.wire.node_side_connection import HEARTBEAT
+from fedrelay.engines.flower.wire.flower_messages import (
+    IncomingMessageTooLarge,
+    IncompleteMessage,
+    fetch,
+    from_flower,
+    push,
+    to_flower,
+)
+from fedrelay.engines.flower.wire.node_side_connection import HEARTBEAT, TOO_LARGE
 from fedrelay.engines.flower.wire.superlink_calls import WRONG_SECRET, calling, status_of, unreachable
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
@@ -45,6 +52,9 @@ JITTER = random.SystemRandom()
 
 REQUEST_EXPIRED, REPLY_EXPIRED, NODE_OFFLINE = 3, 4, 5
 """Flower's error codes."""
+
+UNSIGNED = "unsigned failure"
+"""What is said of an error that the node has not signed: the SuperLink or a proxy may have written it."""
 
 
 class ServerSideConnection:
@@ -182,15 +192,19 @@ def _fetch_reply(superlink_run: SuperLinkRun, tree: ObjectTree, largest: int, se
         raise
     except IncompleteMessage as error:
         return f"incomplete reply: {error}"
+    except (BadMessage, IncomingMessageTooLarge) as error:
+        return f"bad reply: {error}"
     except Exception as error:  # nothing that a node sends may end the run
-        return f"bad reply: it cannot be read ({one_line(f'{type(error).__name__}: {error}', 100)})"
+        return f"bad reply: it cannot be read ({type(error).__name__})"
 
 
 def _error(message: FlowerMessage, seconds: float) -> str:
-    """What a node or the SuperLink says instead of a reply."""
+    """What an error instead of a reply means. It is not signed, so its words are not taken for the node's."""
     code = message.error.code
     if code in (REQUEST_EXPIRED, REPLY_EXPIRED):
         return no_reply(seconds)
     if code == NODE_OFFLINE:
         return f"offline: no heartbeat for {2 * HEARTBEAT:g} s"
-    return f"failed: {one_line(str(message.error.reason or '')) or f'error {code} of Flower'}"
+    if code == TOO_LARGE:
+        return f"{UNSIGNED}: the request is larger than the node accepts; see fedrelay node --largest-message"
+    return f"{UNSIGNED} (error {code:d})"
