@@ -1,12 +1,16 @@
 """Models that a node has handed on sealed, kept until the round is over.
 
 If the next node does not answer, the same model is sealed for another one; the files survive a restart of the node. The
-outbox also remembers how each hop left the node: sealed or in the clear. The server must never get both, because the
-difference between a model in the clear and the end of its route is the work of the clients behind it.
+outbox also remembers what the node has answered, because two answers that differ in one thing only can be compared:
+which request it trained for each hop, with which nodes it was on routes, and how each model left, sealed or in the
+clear. The difference between a model in the clear and the end of its route is the work of the clients behind it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +26,7 @@ Way = Literal["sealed", "in the clear"]
 """How a model leaves the node."""
 
 PRIVATE = 0o600
-_WAYS = "ways"
+_WAYS, _ANSWERED = "ways", "answered"
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,44 @@ class Outbox:
                 "the model of this hop is no longer kept here: the round is over, or it was lost"
             ) from None
 
-    def choose_way(self, run: str, hop: Hop, way: Way) -> None:
-        """Remember how the model of a hop leaves.
+    def accept(self, run: str, hop: Hop, plan: tuple[str, ...], request: str) -> None:
+        """Remember what a hop is trained on, before it is.
+
+        Args:
+            run: The id of the run.
+            hop: The hop.
+            plan: The nodes of its route.
+            request: The digest of everything that the trained model depends on.
 
         Raises:
-            EngineError: It has left in the other way before.
+            EngineError: The hop was trained on something else, or the route had other nodes.
         """
-        path, key = self.state_files.run_folder(run) / _WAYS, _key(hop)
-        ways = dict(line.rsplit(" ", 1) for line in path.read_text().splitlines()) if path.is_file() else {}
-        letter = way[0]
-        if ways.setdefault(key, letter) != letter:
-            before = "sealed" if ways[key] == "s" else "in the clear"
-            raise EngineError(f"the model of this hop has left this node {before}, so it never leaves {way}")
-        write_atomically(path, "".join(f"{each} {chosen}\n" for each, chosen in ways.items()).encode(), mode=PRIVATE)
+        attempt = f"{hop.round}-{hop.attempt}"
+        wanted = {
+            f"nodes-{attempt}": _digest(sorted(set(plan))),
+            f"route-{attempt}-{hop.route}": _digest(plan),
+            f"hop-{_key(hop)}": request,
+        }
+        problems = (
+            "it was on a route with other nodes in this attempt of the round; nearly equal routes can be compared",
+            "this route had its nodes in another order before",
+            "it has answered another request for this hop, and a hop has one request only",
+        )
+        _remember(self.state_files.run_folder(run) / _ANSWERED, wanted, dict(zip(wanted, problems, strict=True)))
+
+    def choose_way(self, received: str, way: Way) -> None:
+        """Remember how a model leaves, in all runs: a server chooses the names of runs.
+
+        Args:
+            received: The digest of the model that the node has received.
+            way: How the model that it trains from there leaves.
+
+        Raises:
+            EngineError: What it trained from the same model has left in the other way before.
+        """
+        other = "sealed" if way == "in the clear" else "in the clear"
+        problem = f"the model of this hop has left this node {other}, so it never leaves {way}"
+        _remember(self.state_files.folder / _WAYS, {received: way[0]}, {received: problem})
 
     def _path(self, run: str, hop: Hop) -> Path:
         return self.state_files.run_folder(run) / f"out-{_key(hop)}.safetensors"
@@ -72,3 +101,18 @@ class Outbox:
 
 def _key(hop: Hop) -> str:
     return f"{hop.round}-{hop.attempt}-{hop.route}-{hop.index}"
+
+
+def _remember(path: Path, wanted: Mapping[str, str], problems: Mapping[str, str]) -> None:
+    """Add entries to a file, unless one of them is there with another value; then raise its problem."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    known = dict(line.split(" ", 1) for line in lines)
+    for key, value in wanted.items():
+        if known.setdefault(key, value) != value:
+            raise EngineError(problems[key])
+    if len(known) > len(lines):
+        write_atomically(path, "".join(f"{key} {value}\n" for key, value in known.items()).encode(), mode=PRIVATE)
+
+
+def _digest(names: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()

@@ -38,20 +38,24 @@ from fedrelay.engines.flower.messages import (
     text_field,
     unpack_models,
 )
-from fedrelay.engines.flower.node.outbox import Outbox
+from fedrelay.engines.flower.node.outbox import Outbox, Way
 from fedrelay.engines.flower.sealing import Handover, NodeIdentity, open_envelope, seal, sealing_key_of
 from fedrelay.engines.flower.sealing_certificate import SealingCertificate
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError
 from fedrelay.local.evaluation import evaluate
+from fedrelay.local.hop_context import HopContext
 from fedrelay.local.sealed_routes import least_clients
-from fedrelay.local.terms.tensor_declarations import Payload
+from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import EMPTY, check_others, check_weights, max_abs_weights
 from fedrelay.routes.plan import ENVELOPE_BYTES, Hop
 
 ROUNDING = 1e-4
 """Relative tolerance for the norm of what several hops have changed."""
+
+FAILED_AFTER_TRAINING = "its own model was not finite or too large after training"
+"""All that a node says about a model of its own that it does not hand on."""
 
 MOST_HOPS = 100_000
 """Hops that a route may have."""
@@ -64,9 +68,6 @@ class SealedPlace(NamedTuple):
 
     run: str
     hop: Hop
-    job: str
-    """SHA-256 of the description of the job, and of the length that updates may have."""
-
     plan: tuple[str, ...]
     """The nodes of the route."""
 
@@ -77,6 +78,8 @@ class SealedPlace(NamedTuple):
     """The hop that the model is for; None: it goes back to the server."""
 
     receiver: SealingCertificate | None
+    job: str = ""
+    """SHA-256 of what all hops of the route have in common: see `_with_common_job`."""
 
     def handover(self, from_hop: int, to_hop: int) -> Handover:
         """The handover between two hops of the route."""
@@ -127,9 +130,10 @@ class Travelled:
 
 
 class Received(NamedTuple):
-    """What a node received: the request as an open one, and what travelled with it."""
+    """What a node received: the request as an open one, where it is in its run, and what travelled with it."""
 
     request: Message
+    place: SealedPlace
     travelled: Travelled
     problem: str = ""
     """Why the node does not train the model; empty if it does."""
@@ -180,20 +184,23 @@ class SealedHops:
             receiver = None if after is None else SealingCertificate.model_validate(fields.get("receiver"))
         except ValidationError:
             raise BadMessage("the sealing key of the next node cannot be read") from None
-        # What scales a hop must be the same on the whole route: a last hop that changes nothing would show the others.
-        settings = json.dumps([str(header.get("job", "")), header.get("typical_norm")])
-        description = hashlib.sha256(settings.encode()).hexdigest()
-        return SealedPlace(text_field(header, "run"), hop, description, plan, before, after, receiver)
+        return SealedPlace(text_field(header, "run"), hop, plan, before, after, receiver)
 
     def receive(self, request: Message, place: SealedPlace, worker: WorkerContext) -> Received:
         """Open the envelope of a request and check the model in it, before anything is trained.
 
         Raises:
-            BadMessage: The envelope is not what the node before sealed for this hop.
+            BadMessage: The envelope is not what the node before sealed for this hop, or the request has tensors that
+                only an envelope may have.
         """
         header = {name: value for name, value in request.header.items() if name != SEALED}
+        job, scalars = worker.job, scalar_names(worker.job)
+        in_request = ModelEncoding.of_request(job.codec)
+        clear = unpack_models(request, job.layout, scalars=scalars, encoding=in_request)
+        _check_names(set(clear), request.header, place, job)
+        place = _with_common_job(place, request.header, clear, job)
         if place.from_hop is None:
-            return Received(Message(header, request.arrays), Travelled())
+            return Received(Message(header, request.arrays), place, Travelled())
         envelope = request.arrays.get(ENVELOPE)
         if envelope is None or envelope.dtype != np.uint8:
             raise BadMessage("it has no envelope")
@@ -201,41 +208,59 @@ class SealedHops:
         content = open_envelope(
             envelope.tobytes(), handover, self.identity.sealing, self.keys[place.plan[place.from_hop]]
         )
-        job, scalars = worker.job, scalar_names(worker.job)
-        in_request = ModelEncoding.of_request(job.codec)
-        clear = unpack_models(request, job.layout, scalars=scalars, encoding=in_request)
         try:
             message = message_from_bytes(unpadded(content))
             travelled = Travelled.of(message.header.get("travelled"))
             wanted = ["model", *(f"payload {name}" for name in job.tensor_names(Payload))]
             models = unpack_models(message, job.layout, wanted, scalars, ModelEncoding.of_handover(job.codec))
         except BadMessage as error:
-            return Received(request, Travelled(), str(error))
+            return Received(request, place, Travelled(), str(error))
         model = models.pop("model")
         problem = _problem(worker, model, models, clear.get("round"), travelled.hops, request.header)
         if not set(travelled.contributors) <= set(place.plan[: place.hop.index]):
             problem = "it has the work of nodes that are not on the route"
-        opened = pack_models(header, {"recv": model, **models, **clear}, scalars, in_request)
-        return Received(opened, travelled, problem)
+        opened = pack_models(header, {**clear, "recv": model, **models}, scalars, in_request)
+        return Received(opened, place, travelled, problem)
 
-    def hand_on(self, place: SealedPlace, travelled: Travelled, reply: Message, job: TrainingJob) -> Message:
+    def accept(self, received: Received, context: HopContext, job: TrainingJob) -> None:
+        """Remember a request before it is trained; the node trains no other one for the same hop.
+
+        Args:
+            received: What the node received.
+            context: All tensors that the hop depends on.
+            job: The job.
+
+        Raises:
+            EngineError: The node has trained, or handed on, something that this request may be compared with.
+        """
+        place, travelled = received.place, received.travelled
+        if place.to_hop is None:
+            _check_enough({*travelled.contributors, self.name}, job, "the model has the work of")
+        tensors = {"recv": context.received, **_named("state", context.client_state)}
+        tensors |= _named("payload", context.payload)
+        request = json.dumps([place.from_hop, place.job, asdict(travelled), _digests(tensors)], sort_keys=True)
+        self.outbox.accept(place.run, place.hop, place.plan, hashlib.sha256(request.encode()).hexdigest())
+        way: Way = "in the clear" if place.to_hop is None else "sealed"
+        self.outbox.choose_way(_digest(context.received), way)
+
+    def hand_on(self, received: Received, reply: Message) -> Message:
         """The reply as it leaves the node: sealed for the next one, or at the end of a route with means over its hops.
 
         Raises:
             EngineError: The model must not leave in this way.
         """
-        if reply.header.get("refused"):
-            return reply
-        travelled = travelled.plus(self.name, reply.header)
+        place = received.place
+        if reply.header.get("refused"):  # why would tell the server about a model that it must not see
+            known = {name: reply.header[name] for name in ("kind", "request", "seconds")}
+            return Message({**known, "refused": FAILED_AFTER_TRAINING})
+        travelled = received.travelled.plus(self.name, reply.header)
         if place.to_hop is None:
-            _check_enough(set(travelled.contributors), job, "the model has the work of")
-            self.outbox.choose_way(place.run, place.hop, "in the clear")
             loss = None if travelled.loss is None else travelled.loss / max(1, travelled.steps)
             means = {"loss": loss, "length": travelled.length / travelled.hops, "shortened": False}
             return Message({**reply.header, **means}, reply.arrays)
-        self.outbox.choose_way(place.run, place.hop, "sealed")
         names = {name: reply.header[name] for name in ("names", SCALARS, ENCODED) if name in reply.header}
-        content = Message({**names, "travelled": asdict(travelled), "job": place.job}, reply.arrays)
+        kept = {"travelled": asdict(travelled), "job": place.job, "plan": list(place.plan)}
+        content = Message({**names, **kept}, reply.arrays)
         self.outbox.put(place.run, place.hop, content)
         needed = ("kind", "request", "samples", "steps", "seconds")
         header = {name: reply.header[name] for name in needed}
@@ -245,14 +270,14 @@ class SealedHops:
         """The model of an earlier hop, sealed for another node.
 
         Raises:
-            EngineError: It is no longer kept, or the request is for another job.
+            EngineError: It is no longer kept, or the request is for another route.
         """
         if place.to_hop is None:
             raise EngineError("the model of this hop has left this node sealed, so it never leaves in the clear")
         content = self.outbox.get(place.run, place.hop)
-        if content.header.get("job") != place.job:
-            raise EngineError("the model of this hop was trained for another job")
-        return self._sealed(place, content, {"kind": "reseal"})
+        if content.header.get("plan") != list(place.plan):
+            raise EngineError("the model of this hop was trained for a route with other nodes, so it stays on that one")
+        return self._sealed(place._replace(job=text_field(content.header, "job")), content, {"kind": "reseal"})
 
     def _sealed(self, place: SealedPlace, content: Message, header: Header) -> Message:
         assert place.to_hop is not None
@@ -264,6 +289,52 @@ class SealedHops:
         plain = padded(message_to_bytes(content), size, ENVELOPE_BYTES)
         sealed = seal(plain, handover, self.identity.key, receiver)
         return Message(header, {ENVELOPE: np.frombuffer(sealed, np.uint8)})
+
+
+def _check_names(names: set[str], header: Header, place: SealedPlace, job: TrainingJob) -> None:
+    """Refuse tensors that only an envelope may have: with them, the server would choose what a node trains."""
+    allowed = {f"server {name}" for name in job.tensor_names(ServerState)}
+    if place.from_hop is None:
+        allowed |= {"recv", *(f"payload {name}" for name in job.tensor_names(Payload))}
+    if _needs_round_model(header, job):
+        allowed.add("round")
+        if place.from_hop is not None and "round" not in names:
+            raise BadMessage("it has no model of the round")
+    expected = ", ".join(map(repr, sorted(allowed))) or "none"
+    for name in sorted(names - allowed):
+        raise BadMessage(f"it has {name!r} in the clear; this hop of a sealed route takes {expected}")
+
+
+def _needs_round_model(header: Header, job: TrainingJob) -> bool:
+    """Whether the hops of a sealed route use the round's model, in their terms or to check what they receive."""
+    return job.needs_round_model or job.guard.norm is not None or header[SEALED].get("tolerance") is not None
+
+
+def _with_common_job(place: SealedPlace, header: Header, clear: Mapping[str, Tensor], job: TrainingJob) -> SealedPlace:
+    """The place with a digest of what must be the same at all hops of a route.
+
+    A last hop with other settings that changes nothing would show the model of the hop before. A hop that checks one
+    model against many models of the round would tell how far it is from each of them.
+    """
+    shared = {name: tensor for name, tensor in clear.items() if name.startswith("server ")}
+    if _needs_round_model(header, job):
+        shared["round"] = clear["round"] if "round" in clear else clear["recv"]
+    fields = [header.get(name) for name in ("job", "typical_norm", "merges")]
+    settings = json.dumps([*fields, header[SEALED].get("tolerance"), _digests(shared)], sort_keys=True)
+    return place._replace(job=hashlib.sha256(settings.encode()).hexdigest())
+
+
+def _named(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{kind} {name}": tensor for name, tensor in tensors.items()}
+
+
+def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: _digest(tensor) for name, tensor in tensors.items()}
+
+
+def _digest(tensor: Tensor) -> str:
+    """The SHA-256 of the values of a tensor."""
+    return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
 
 
 def _check_enough(names: set[str], job: TrainingJob, what: str) -> None:

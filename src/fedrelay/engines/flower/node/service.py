@@ -56,6 +56,7 @@ from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
 from fedrelay.errors import DataError, EngineError, FedRelayError
 from fedrelay.experiment.part_serialization import from_plain
+from fedrelay.experiment.spec import GuardSettings
 from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
@@ -244,7 +245,8 @@ class NodeService:
         if received.problem:
             fields = {"kind": "hop", "request": int_field(header, "request"), "refused_received": received.problem}
             return Message({**fields, "seconds": time.monotonic() - began})
-        return sealed.hand_on(place, received.travelled, self._hop(received.request), worker.job)
+        sealed.accept(received, self._hop_context(received.request, worker.job), worker.job)
+        return sealed.hand_on(received, self._hop(received.request))
 
     def _seal_again(self, request: Message) -> Message:
         if self.sealed is None:
@@ -380,7 +382,7 @@ class NodeService:
             if mean_size <= 0:
                 raise BadMessage("mean_size must be greater than 0")
             federation = NodeFederation(self._samples_as(fields.get("table")), classes, mean_size)
-            return job_from_description(
+            job = job_from_description(
                 description,
                 federation,
                 self.module,
@@ -389,6 +391,7 @@ class NodeService:
                 self.frozen_files.get,
                 self.plugins,
             )
+            return job if self.sealed is None else _with_fixed_guard(job)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadMessage(f"the job cannot be read ({type(error).__name__})") from None
 
@@ -414,6 +417,11 @@ def _reason_for_server(error: Exception) -> str:
         return one_line(str(error))
     log.warning("a request failed: %s", one_line(f"{type(error).__name__}: {error}"))
     return HIDDEN_DATA_ERROR if isinstance(error, DataError) else HIDDEN_ERROR
+
+
+def _with_fixed_guard(job: TrainingJob) -> TrainingJob:
+    """The job with the usual bounds of the guard: with its own, a server could ask how large a client's weights are."""
+    return replace(job, guard=GuardSettings(norm=job.guard.norm, on_divergence="skip"))
 
 
 def _evaluation_samples(own: Federation, header: Header) -> SampleSource:

@@ -153,8 +153,9 @@ class SealedRelay:
         client, inputs, id = route.clients[index], route.inputs, self.versions.new_id()
         hop = Hop(route.round, route.number, index, client, route.overlay.attempt, len(route.clients))
         guard = self.job.guard
-        checked = bool(arrays) and (guard.norm is not None or guard.tolerance is not None)
-        if (self.job.needs_round_model and (arrays or route.start is not inputs.weights)) or checked:
+        checked = guard.norm is not None or guard.tolerance is not None
+        # All hops must get the same one; the first takes the model that it trains for it, unless it gets another.
+        if (self.job.needs_round_model or checked) and (arrays or route.start is not inputs.weights):
             models = {**models, "round": inputs.weights}
         models = {**models, **self.hops.server_state(inputs)}
 
