@@ -10,7 +10,9 @@ import pytest
 import fedrelay as fr
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import Message
+from fedrelay.experiment.part_serialization import to_plain
 from fedrelay.experiment.spec import DataSettings
+from fedrelay.local.terms.fisher_penalty import FisherPenalty
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -150,3 +152,45 @@ def test_the_server_cannot_ask_how_large_the_weights_of_a_client_are(hostile):
     )
     assert set(failed.header) == {"kind", "request", "seconds", "refused", "answered_sha256", "signature"}
     assert failed.header["refused"] == "its own model was not finite or too large after training"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"chain_schedule": {"name": "linear", "end": 0.01}}, "differ by 10 times at most"),
+        ({"chain_schedule": {"name": "linear", "end": 50.0}}, "differ by 10 times at most"),
+        ({"weight_decay": 20.0}, "erases more than half of what a client of a sealed route receives"),
+    ],
+)
+def test_settings_that_erase_the_work_of_other_clients_are_refused(settings, problem, hostile):
+    server = hostile()
+    assert problem in server.first(server.plan, job=server.job_with(train=settings)).header["reason"]
+
+
+def test_payloads_that_show_the_last_client_most_are_not_sealed(hostile):
+    server = hostile()
+    with pytest.raises(fr.SpecError, match=r"'sealed' cannot hide 'optimizer-velocity'.*train\.optimizer_state=reset"):
+        HostileServer(server.nodes, momentum=0.9, optimizer_state="payload")
+    job = json.dumps({**server.job, "terms": [to_plain(FisherPenalty())]})
+    reason = server.first(server.plan, job=job).header["reason"]
+    assert reason == "'fisher' is no sum over the clients of a route, so it never travels on a sealed one"
+
+
+def test_a_node_that_refuses_every_model_undoes_one_hop_and_is_skipped(hostile, tmp_path):
+    server = hostile()
+    _, second, third, _ = server.plan
+    service = server.services[third]
+    honest = service._sealed_hop
+
+    def refusing(request, sealed):
+        fields = {"kind": "hop", "request": request.header["request"], "seconds": 0.0}
+        open_ = request.header["sealed"]["from_hop"] is None
+        return honest(request, sealed) if open_ else Message({**fields, "refused_received": "nothing but zeros"})
+
+    service._sealed_hop = refusing
+    HostileServer(server.nodes, out=tmp_path / "run")
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    assert [(each["node"], each["what"]) for each in events] == [
+        (second, f"refused by {third}"),
+        (third, "it refuses every model"),
+    ]

@@ -17,6 +17,7 @@ from fedrelay.engines.flower.sealing import (
     SEALING_KEY_FILE,
     Handover,
     NodeIdentity,
+    check_certificates,
     is_signed_by,
     open_envelope,
     seal,
@@ -119,3 +120,10 @@ def test_the_sealing_key_is_drawn_once_and_private(tmp_path):
     path.write_bytes(b"short")
     with pytest.raises(EngineError, match="sealing-key: is damaged; remove it"):
         NodeIdentity.load(A.key, tmp_path)
+
+
+def test_the_server_names_a_node_whose_sealing_key_is_not_its_own():
+    keys = {"a": A.key.public_key(), "b": B.key.public_key()}
+    check_certificates({"a": A.certificate(), "b": None, "left": C.certificate()}, keys)
+    with pytest.raises(EngineError, match=r"node 'b' is refused: the sealing key of 'b' is not signed by its key"):
+        check_certificates({"a": A.certificate(), "b": C.certificate()}, keys)

@@ -72,6 +72,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
     check_installed()
     from fedrelay.engines.flower.credentials import public_keys
     from fedrelay.engines.flower.reply_signatures import ReplyVerifier
+    from fedrelay.engines.flower.sealing import check_certificates
 
     _check_data(experiment.data)
     folder = server_folder(settings)
@@ -80,6 +81,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
     with closing(open_connection(settings)) as connection:
         check = ReplyVerifier(keys).check
         registered = register_nodes(connection, names, folder, settings.wait, plugins, check, left)
+    check_certificates({name: each.sealing for name, each in registered.facts.items()}, keys)
     return remote_federation(experiment.data, registered.facts, settings.test, registered.remarks)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -125,6 +126,24 @@ def sealing_key_of(name: str, certificate: SealingCertificate, identity: PublicK
     if not is_signed_by(identity, _KEY_PURPOSE, public, signature):
         raise BadMessage(f"the sealing key of {name!r} is not signed by its key in the roster")
     return X25519PublicKey.from_public_bytes(public)
+
+
+def check_certificates(certificates: Mapping[str, SealingCertificate | None], keys: Mapping[str, PublicKey]) -> None:
+    """Refuse a node whose sealing key is not its own: the nodes before it on sealed routes would all fail.
+
+    Args:
+        certificates: Node → its sealing key; None if it takes no part in sealed routes.
+        keys: Node → its key, for nodes that have not left.
+
+    Raises:
+        EngineError: A node did not sign its sealing key.
+    """
+    for name, certificate in certificates.items():
+        try:
+            if certificate is not None and name in keys:
+                sealing_key_of(name, certificate, keys[name])
+        except BadMessage as error:
+            raise EngineError(f"node {name!r} is refused: {error}; start it with its own KEY and folder") from None
 
 
 def seal(content: bytes, handover: Handover, sender: PrivateKey, receiver: X25519PublicKey) -> bytes:

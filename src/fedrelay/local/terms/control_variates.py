@@ -47,7 +47,7 @@ class ControlVariates(Term):
         ClientState("control-change", until_merge=True, added_at_merge_to="control"),
         ClientState("control-hops", scalar=True, until_merge=True),
         ServerState("control"),
-        Payload("control-change"),
+        Payload("control-change", adds_up=True),
     )
     payload_reveals_data: ClassVar[bool] = True
     commit: Literal["last", "mean"] = Field(

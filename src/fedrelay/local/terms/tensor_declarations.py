@@ -53,6 +53,10 @@ class Payload:
     scalar: bool = False
     """Whether it is one number instead of a tensor of the model's size."""
 
+    adds_up: bool = field(default=False, repr=False)
+    """Whether every client adds its share and changes nothing else, so that the end of a route has a plain sum. Only
+    such tensors may travel on sealed routes: others show the last client more than the ones before."""
+
 
 TermTensor = ClientState | ServerState | Payload
 

@@ -45,7 +45,7 @@ from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.sealed_routes import least_clients
+from fedrelay.local.sealed_routes import least_clients, uneven_payload, uneven_settings
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import EMPTY, check_others, check_weights, max_abs_weights
@@ -171,6 +171,10 @@ class SealedHops:
         if header.get("tamper") is not None:
             raise EngineError("faults that tamper with models are simulated; sealed routes do not take them")
         _check_enough(set(plan), job, "the route has")
+        if name := uneven_payload(job.terms):
+            raise EngineError(f"{name!r} is no sum over the clients of a route, so it never travels on a sealed one")
+        if problem := uneven_settings(job, hop):
+            raise EngineError(problem)
         if job.codec is not None and job.codec.codec.needs_reference:
             # At the end of a route, the change from what this node received is its own work and nobody else's.
             raise EngineError("transfer.codec: a codec of changes shows the server the last client's own; use another")

@@ -8,6 +8,7 @@ the same node: if no node is left for it, the route is lost, and the round repea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
@@ -47,6 +48,8 @@ from fedrelay.routes.plan import Hop, RoundPlan
 
 LOST = "lost with its route: no node was left for the sealed model"
 TOO_FEW = "too few clients to seal"
+MOST_REFUSALS = 1
+"""Models that a node may refuse on a route, so that one node cannot undo the work of all before it."""
 
 
 @dataclass
@@ -74,6 +77,9 @@ class SealedRoute:
 
     result: Tensor | None = None
     """The model at the end of the route."""
+
+    refusals: Counter[int] = field(default_factory=Counter)
+    """Hop → how many models it has refused."""
 
     def arrival(self) -> Arrival:
         """What came back. Without a result no hop counts, because nobody has its model."""
@@ -171,7 +177,7 @@ class SealedRelay:
             if int_field(reply.header, "request") != id:
                 raise BadMessage("it answers another request")
             if problem := text_field(reply.header, "refused_received"):
-                return self._take_back(route, index, problem)
+                return self._take_back(route, index, problem, tuple(request.attempts))
             report = self._report(route, hop, reply, seconds, (*request.attempts, "answered"))
             route.reports[index] = report
             if report.refused:
@@ -216,10 +222,14 @@ class SealedRelay:
 
         return Request(client, lambda: Message(header), on_reply, on_failure, self._largest(route), self.hops.tries)
 
-    def _take_back(self, route: SealedRoute, index: int, problem: str) -> Request | None:
-        """A node refuses the model it received, so the hop before does not count."""
+    def _take_back(self, route: SealedRoute, index: int, problem: str, attempts: tuple[Any, ...]) -> Request | None:
+        """A node refuses the model it received: the hop before does not count; the second time the node is skipped."""
         if not route.holders:
             raise BadMessage("it refuses the server's own model")
+        route.refusals[index] += 1
+        if route.refusals[index] > MOST_REFUSALS:
+            route.reports[index] = _refused(f"it refuses every model: {problem}", (*attempts, "answered"))
+            return self._to_next_online(route, index + 1)
         node = self._node(route.clients[index])
         return self._drop_holder(route, index, f"refused by {node}: {problem}")
 
