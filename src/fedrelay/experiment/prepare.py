@@ -47,7 +47,13 @@ from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.error_feedback import error_feedback_terms
-from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_model_fits, check_precision
+from fedrelay.local.model_checks import (
+    check_device,
+    check_finite_parameters,
+    check_frozen_parameters,
+    check_model_fits,
+    check_precision,
+)
 from fedrelay.local.optimizers.build import build_optimizer
 from fedrelay.local.optimizers.kept_state import optimizer_state_terms
 from fedrelay.local.term_lane_check import check_terms_in_lanes
@@ -228,6 +234,7 @@ def prepare_without_groups(
             builder = module_rebuilder(experiment, federation, method, task.output_count(federation))
         module = own_module(module, federation, task.output_count(federation))
         check_model_fits(module, federation, task)
+        check_finite_parameters(module)
         for term in method.terms:
             with errors_in_own_part(term, "adapt_model"):
                 module = term.adapt_model(module)

@@ -18,6 +18,7 @@ from fedrelay.local.error_feedback import UNSENT
 from fedrelay.local.evaluation import headline_score
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.trainer import TrainingJob, hop_key
+from fedrelay.local.untrained_loss_check import refuse_untrained_loss
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import generator
 from fedrelay.robustness.guard import (
@@ -126,8 +127,9 @@ class HopRunner:
         try:
             report = apply_guard(self.job, self.flat_module, hop, model, received, others, report, typical)
         except DivergedError:
-            if instructions.tamper is None:  # then a bad sample may be the cause, which no learning rate mends
+            if instructions.tamper is None:  # then a bad sample or loss may be the cause, which no learning rate mends
                 refuse_non_finite(self.job.federation.train_samples(hop.client), f"client {hop.client}")
+                refuse_untrained_loss(self.job, self.flat_module, hop)
             raise
         if report.refused and snapshot is not None:
             snapshot.restore(context, model)

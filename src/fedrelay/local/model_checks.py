@@ -67,6 +67,13 @@ def check_model_fits(module: nn.Module, federation: Federation, task: Task) -> N
     task.check_outputs(outputs, y, federation)
 
 
+def check_finite_parameters(module: nn.Module) -> None:
+    """Raise a SpecError if a parameter is NaN or infinite before training."""
+    for name, parameter in module.named_parameters():
+        if not parameter.isfinite().all():
+            raise SpecError(f"model: the parameter {name!r} has NaN or infinite values before training; correct them")
+
+
 def check_frozen_parameters(module: nn.Module, federation: Federation) -> None:
     """Raise a SpecError if training changes a frozen parameter: it would not travel with the model."""
     if not frozen_parameters(module):
