@@ -232,6 +232,50 @@ def test_unsuitable_datasets_are_refused_in_one_line(train, options, message):
     assert "\n" not in str(found.value)
 
 
+GOOD = [(torch.zeros(2), label % 2) for label in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ((torch.zeros(2), 0.5), "targets: labels must be 0, 1, … 1, got 0.5"),
+        ((torch.zeros(2), 7), "targets: labels must be 0, 1, … 1, got 7"),
+        ((torch.zeros(2), -1), "targets: labels must be 0, 1, … 1, got -1"),
+        ((torch.zeros(2), "cat"), "targets: must be numbers or a tensor, got text, such as 'cat'"),
+        (
+            (torch.zeros(3), 1),
+            "is (Tensor of shape [3], int), but other samples are (Tensor of shape [2], int); make all alike, or give "
+            "collate_fn",
+        ),
+    ],
+    ids=["half a label", "label too large", "negative label", "text", "another shape"],
+)
+def test_a_bad_sample_is_named_with_its_owner(bad, message):
+    train = {"north": GOOD, "south": [*GOOD[:3], bad, *GOOD[3:]]}
+    federation = fr.federate_datasets(train, GOOD, classes=2)
+    for samples in (federation.train_samples(1), federation.train_samples(1).select(np.array([4, 2, 3, 0]))):
+        with pytest.raises(fr.DataError) as found:
+            samples.load()
+        assert str(found.value) == f"client 'south', sample 3: {message}"
+
+
+def test_a_sample_without_an_input_of_the_others_is_named():
+    good = [({"a": torch.zeros(2), "b": torch.zeros(1)}, label % 2) for label in range(6)]
+    federation = fr.federate_datasets({"north": [*good, ({"a": torch.zeros(2)}, 1)]}, good, classes=2)
+    with pytest.raises(fr.DataError, match=r"^client 'north', sample 6: is \({'a': Tensor of shape \[2\]}, int\), but"):
+        federation.train_samples(0).load()
+
+
+def test_a_bad_label_is_named_behind_a_function_of_the_users_own():
+    def pairs(samples):
+        return torch.stack([x for x, _ in samples]), torch.tensor([y for _, y in samples])
+
+    bad = [*GOOD[:3], (torch.zeros(2), 7)]
+    federation = fr.federate_datasets({"north": bad}, GOOD, classes=2, collate_fn=pairs)
+    with pytest.raises(fr.DataError, match=r"^client 'north', sample 3: targets: labels must be 0, 1, … 1, got 7$"):
+        federation.train_samples(0).load()
+
+
 MEMORY = """
 import resource, sys
 import numpy as np, torch, fedrelay as fr

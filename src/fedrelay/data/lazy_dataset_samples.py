@@ -28,6 +28,10 @@ Collate = Callable[[list[Any]], Any]
 """Makes a batch (inputs, targets) of a list of samples."""
 
 
+class CollateError(DataError):
+    """The function that makes a batch raised an error."""
+
+
 class DatasetWithErrorContext(Dataset[Any]):
     """A dataset whose errors name its owner and the sample."""
 
@@ -64,8 +68,12 @@ class LazyDatasetSamples:
         """One piece for each batch."""
         for begin in range(0, len(rows), batch_size):
             with seeded(torch_seed(seed, "transforms", begin)):
-                samples = [self.dataset[int(row)] for row in rows[begin : begin + batch_size]]
-                batch = self._batch(samples)
+                read = [int(row) for row in rows[begin : begin + batch_size]]
+                samples = [self.dataset[row] for row in read]
+                try:
+                    batch = self._batch(samples)
+                except DataError as error:
+                    raise self._located(error, read, samples) from None
             yield batch
 
     def targets(self) -> Tensor:
@@ -86,12 +94,33 @@ class LazyDatasetSamples:
         """The owner and the number of a sample in the owner's own dataset; empty where it is not known."""
         return _place(self.dataset, row)
 
+    def _located(self, error: DataError, rows: list[int], samples: list[Any]) -> DataError:
+        """The error of a batch with the sample that is its cause, if there is one."""
+        places = [self.place(row) or f"sample {row}" for row in rows]
+        for place, sample in zip(places, samples, strict=True):
+            try:
+                self._batch([sample])
+            except DataError as cause:
+                # A function of the user's own may need more than one sample.
+                if self.collate is default_collate or not isinstance(cause, CollateError):
+                    return DataError(f"{place}: {cause}")
+        if self.collate is default_collate:
+            forms = [_sample_form(sample) for sample in samples]
+            usual = max(forms, key=forms.count)
+            for place, form in zip(places, forms, strict=True):
+                if form != usual:
+                    return DataError(
+                        f"{place}: is {form}, but other samples are {usual}; make all alike, or give collate_fn"
+                    )
+        return error
+
     def _batch(self, samples: list[Any]) -> Samples:
         """A batch in memory, checked."""
         try:
             batch = self.collate(samples)
         except Exception as error:  # a function of the user may raise anything
-            raise DataError(f"collate_fn: {_one_line(error)}") from None
+            what = "cannot be put into a batch" if self.collate is default_collate else "collate_fn"
+            raise CollateError(f"{what}: {_one_line(error)}") from None
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise DataError(f"a batch must be a pair (inputs, targets), got {_describe(batch)}")
         x, y = _inputs(batch[0], self.input_type), _tensor(batch[1], "targets")
@@ -107,7 +136,9 @@ class LazyDatasetSamples:
         if self.classes == 0 and not y.is_floating_point():
             raise DataError("targets: some are labels, others numbers")
         if self.classes and (y.is_floating_point() or int(y.max()) >= self.classes or (y.dim() == 1 and y.min() < 0)):
-            raise DataError(f"targets: labels must be 0, 1, … {self.classes - 1}, got {y.max():g} or {y.min():g}")
+            wrong = (y != y.round()) | (y >= self.classes) | (y < 0)
+            value = (y[wrong] if wrong.any() else y).flatten()[0].item()
+            raise DataError(f"targets: labels must be 0, 1, … {self.classes - 1}, got {value}")
 
 
 def first_and_last(samples: SampleSource) -> list[Samples]:
@@ -190,12 +221,25 @@ def _tensor(values: Any, what: str, wanted: torch.dtype | None = None) -> Tensor
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        allowed = "a tensor, or a tuple or a dict of tensors" if what == "inputs" else "a tensor"
+        several = "a tensor, or a tuple or a dict of tensors"
+        allowed = {"inputs": several, "targets": "numbers or a tensor"}.get(what, "a tensor")
         raise DataError(f"{what}: must be {allowed}, got {_describe(values)}") from None
     return tensor.to(wanted or (torch.float32 if tensor.is_floating_point() else torch.int64))
 
 
+def _sample_form(sample: Any) -> str:
+    """What samples of a batch must have in common: their structure, and the shapes of their tensors."""
+    if isinstance(sample, Mapping):
+        return "{" + ", ".join(f"{name!r}: {_sample_form(each)}" for name, each in sorted(sample.items())) + "}"
+    if isinstance(sample, tuple | list):
+        return "(" + ", ".join(map(_sample_form, sample)) + ")"
+    shape = getattr(sample, "shape", None)
+    return type(sample).__name__ if shape is None else f"{type(sample).__name__} of shape {list(shape)}"
+
+
 def _describe(value: Any) -> str:
+    if isinstance(value, tuple | list) and value and isinstance(value[0], str):
+        return f"text, such as {value[0]!r}"
     return f"{type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
 
 
