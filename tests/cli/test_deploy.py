@@ -127,6 +127,7 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ((*NODE, "--data", "a.csv", "--no-header"), 2, "--no-header: is gone: write the names of the columns into"),
         ((*NODE, "--data", "a.csv", "--label", "y"), 2, "--label: is now --target, the column to predict"),
         ((*NODE, "--data", "a.npz", "--min-rows", "5"), 2, "--min-rows: has an effect only with a table, a .csv or"),
+        ((*NODE, "--data", "a.npz", "--share-evaluation"), 2, "--share-evaluation: has an effect only with --roster"),
         ((*NODE, "--data", "a.npz", "--drop", "id"), 2, "--drop: has an effect only with a table"),
         ((*NODE, "--data", "a.npz", "--target", ""), 2, "--target: has an effect only with a table"),
         ((*NODE, "--data", "a.csv", "--classes", "3"), 2, "--classes: has no effect with a table, whose labels are"),

@@ -183,6 +183,9 @@ def node(
     share_histogram: Annotated[
         bool, Option(help="share with the server how many samples of each class there are")
     ] = False,
+    share_evaluation: Annotated[
+        bool, Option(help="with --roster: let the server have any model evaluated on samples that are held out")
+    ] = False,
     model: Annotated[
         str | None, Option(metavar="MODULE:FUNCTION", help="model of your own, if the run uses one")
     ] = None,
@@ -247,6 +250,11 @@ def node(
             f"This node is {name_in_roster(pinned, secret.public_key(), roster)!r} of {len(pinned)} nodes in {roster}. "
             f"It takes part in sealed routes only. SHA-256 of names and keys: {keys_digest(pinned)}"
         )
+    if roster is None:
+        _refuse({"--share-evaluation": share_evaluation}, "has an effect only with --roster; remove it")
+    elif not share_evaluation:
+        kept = {"--holdout": holdout, "--validation": validation}
+        _refuse(kept, "with --roster, needs --share-evaluation: the server could evaluate any model on these samples")
     if require_dp is None:
         _refuse({"--require-clip": require_clip is not None, "--budget": budget is not None}, "needs --require-dp")
     else:
@@ -281,6 +289,7 @@ def node(
         device=device,
         validation=validation,
         share_histogram=share_histogram,
+        share_evaluation=share_evaluation,
         policy=policy,
         budget=left,
         keep_days=keep_states,

@@ -126,6 +126,25 @@ def test_validation_samples_are_kept_from_training_and_evaluated_on_request(make
         make_service().answer(pack_models(header, {"model": model}))
 
 
+def test_a_node_of_sealed_routes_evaluates_only_if_its_owner_says_so(make_service, ask, tmp_path):
+    """The server chooses the model: the sums of an evaluation count the labels of the samples, exactly."""
+    pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from fedrelay.engines.flower.sealing import NodeIdentity
+
+    key = ec.generate_private_key(ec.SECP384R1())
+    sealed = {"identity": NodeIdentity.load(key, tmp_path), "roster": {"a": key.public_key()}, "validation": 0.25}
+    header = {**ask.hop(ask.job()).header, "kind": "evaluate", "on": "test"}
+    request = pack_models(header, {"model": torch.zeros(8)})
+    closed, opened = make_service(**sealed), make_service(**sealed, share_evaluation=True)
+    assert (closed.facts().tests, closed.facts().validations) == (0, 0)
+    with pytest.raises(EngineError, match="its owner has not set --share-evaluation"):
+        closed.answer(request)
+    assert (opened.facts().tests, opened.facts().validations) == (4, 2)
+    assert opened.answer(request).header["weight"] == 4
+
+
 def test_a_node_that_requires_privacy_evaluates_nothing(make_service, ask):
     service = make_service(validation=0.5, policy=OwnerPrivacyPolicy(1.0))
     assert (service.facts().validations, service.facts().tests) == (0, 0)

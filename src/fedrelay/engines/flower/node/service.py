@@ -115,6 +115,9 @@ class NodeService:
     share_histogram: bool = False
     """Whether the server may know how many samples of each class there are."""
 
+    share_evaluation: bool = False
+    """With a roster: whether the server may have models of its choice evaluated on samples that are kept for that."""
+
     policy: OwnerPrivacyPolicy | None = None
     budget: PrivacyBudget | None = None
     keep_days: int = DAYS
@@ -180,12 +183,13 @@ class NodeService:
     def facts(self) -> NodeFacts:
         """What the server may know about this node."""
         data, kept = self.federation, validation_part(self.federation)
+        evaluates = self.policy is None and (self.sealed is None or self.share_evaluation)
         # The salt keeps others from checking whether this node holds data that they have too.
         fingerprint = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
         return NodeFacts(
             samples=data.sample_count(0),
-            tests=data.test.size if self.policy is None else 0,
-            validations=int(kept.kept_counts.sum()) if kept is not None and self.policy is None else 0,
+            tests=data.test.size if evaluates else 0,
+            validations=int(kept.kept_counts.sum()) if kept is not None and evaluates else 0,
             classes=data.class_count,
             shape=single_shape(data.sample_shape) or (),
             kind=data.kind,
@@ -354,6 +358,11 @@ class NodeService:
     def _evaluate(self, request: Message) -> Message:
         if self.policy is not None:
             raise self.policy.refusal("an evaluation")
+        if self.sealed is not None and not self.share_evaluation:
+            raise DeclinedByOwner(
+                "an evaluation shows the server how a model of its choice does on this node's samples alone, and the "
+                "node takes part in sealed routes only (--roster); its owner has not set --share-evaluation"
+            )
         worker = self._context(request.header)
         samples = _evaluation_samples(worker.job.federation, request.header)
         model = unpack_models(request, worker.job.layout, ["model"])["model"]
