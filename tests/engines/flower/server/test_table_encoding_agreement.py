@@ -302,6 +302,9 @@ def test_sums_of_few_values_are_not_shared(tmp_path):
         node_table(tmp_path, "a", rows[1:], min_rows=MIN_ROWS)
     with pytest.raises(DataError, match="has 5 rows to train on"):
         node_table(tmp_path, "a", rows, min_rows=MIN_ROWS, hold_out=0.5)
+    with pytest.raises(DataError, match=r"a\.csv: --holdout keeps 8 rows; .* Keep at least 10, or none, or lower"):
+        node_table(tmp_path, "a", rows * 4, min_rows=MIN_ROWS, hold_out=0.2)
+    assert len(node_table(tmp_path, "a", rows * 5, min_rows=MIN_ROWS, hold_out=0.2).test) == 10
     with pytest.raises(DataError, match="column 'age' has only 9 known numbers in rows to train on"):
         node_table(tmp_path, "a", [*rows[1:], "x,,oslo,no"], min_rows=MIN_ROWS)
     with pytest.raises(DataError, match="has 9 rows to train on"):

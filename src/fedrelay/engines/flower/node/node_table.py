@@ -66,6 +66,11 @@ class NodeTable:
             raise DataError(f"{path}: --holdout leaves no rows to train on")
         found = cls(settings.target, table, train, test, task)
         _check_sums(found.statistics, min_rows, table.source)
+        if 0 < len(test) < min_rows:
+            raise DataError(
+                f"{path}: --holdout keeps {len(test):,} rows; sums over them, which the server receives for any model, "
+                f"would reveal too much about each. Keep at least {min_rows:,}, or none, or lower --min-rows"
+            )
         return found
 
     @property
