@@ -505,10 +505,10 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
             wait_for(browser, "return document.querySelector('#relay output')?.textContent === 'round 1 of 1'")
             assert ask(browser, "return document.title") == "fedseq on digits · FedRelay"
             ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
-            whole = (run / "metrics.jsonl").read_bytes()
-            (run / "metrics.jsonl").write_text("{]\n")
+            whole = (run / "checkpoint.json").read_bytes()
+            (run / "checkpoint.json").write_text("{]\n")
             wait_for(browser, "return document.querySelector('.live').textContent.includes('is damaged')")
-            (run / "metrics.jsonl").write_bytes(whole)
+            (run / "checkpoint.json").write_bytes(whole)
             fr.resume(run)
             wait_for(browser, "return document.querySelector('.live').textContent === 'complete'")
             assert ask(browser, "return document.querySelector('#relay output').textContent") == "round 3 of 3"

@@ -366,6 +366,18 @@ def test_what_it_cannot_do_is_refused(toy, linear):
         fedrelay.run("fedavg", engine={"address": "127.0.0.1:6379"})
 
 
+def test_a_tuning_on_a_cluster_makes_the_choice_of_one_machine(head, tmp_path):
+    from tests.tuning.tiny import tiny_tuning
+
+    from fedrelay.tuning.run_tuning import run_tuning
+
+    few = {"methods": ["fedavg"], "rounds": 2, "seeds": [7], "tune": {"trials": 2, "rungs": 1, "extensions": 0}}
+    engines = {"here": {"workers": 1}, "there": {"name": "ray", "address": head.address, "workers": 1}}
+    here, there = (run_tuning(tiny_tuning(engine=engine, **few), tmp_path / name) for name, engine in engines.items())
+    assert there["fedavg"].choice == here["fedavg"].choice
+    assert there.recommended == here.recommended
+
+
 def test_a_cluster_that_is_gone_ends_the_run_with_advice(head, tmp_path, monkeypatch):
     """The last test of the file: nothing is left afterwards."""
     monkeypatch.setattr(clusters, "RESPONSE_TIMEOUT", 1.0)
@@ -379,15 +391,3 @@ def test_a_cluster_that_is_gone_ends_the_run_with_advice(head, tmp_path, monkeyp
     settings = {**SMALL_RUN, "engine": {"name": "ray", "address": head.address}, "out": tmp_path / "run"}
     with pytest.raises(EngineError, match=r"Ray cluster.*; continue from the last checkpoint with: fedrelay resume "):
         fedrelay.run("fedseq", **settings, callbacks=Kill())
-
-
-def test_a_tuning_on_a_cluster_makes_the_choice_of_one_machine(head, tmp_path):
-    from tests.tuning.tiny import tiny_tuning
-
-    from fedrelay.tuning.run_tuning import run_tuning
-
-    few = {"methods": ["fedavg"], "rounds": 2, "seeds": [7], "tune": {"trials": 2, "rungs": 1, "extensions": 0}}
-    engines = {"here": {"workers": 1}, "there": {"name": "ray", "address": head.address, "workers": 1}}
-    here, there = (run_tuning(tiny_tuning(engine=engine, **few), tmp_path / name) for name, engine in engines.items())
-    assert there["fedavg"].choice == here["fedavg"].choice
-    assert there.recommended == here.recommended
