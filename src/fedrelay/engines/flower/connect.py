@@ -189,7 +189,8 @@ def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
         log.warning(line)
     if federation.server_test is None and not any(facts.tests for facts in federation.facts):
         raise EngineError(
-            "there are no test samples: give the server some (engine.test), or start nodes with --holdout"
+            "there are no test samples: give the server some (engine.test), or start nodes with --holdout "
+            "(and with --share-evaluation, where they have a --roster)"
         )
 
 
