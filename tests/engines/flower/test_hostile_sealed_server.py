@@ -13,6 +13,7 @@ from fedrelay.engines.flower.messages import Message
 from fedrelay.experiment.part_serialization import to_plain
 from fedrelay.experiment.spec import DataSettings
 from fedrelay.local.terms.fisher_penalty import FisherPenalty
+from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -167,13 +168,15 @@ def test_settings_that_erase_the_work_of_other_clients_are_refused(settings, pro
     assert problem in server.first(server.plan, job=server.job_with(train=settings)).header["reason"]
 
 
-def test_payloads_that_show_the_last_client_most_are_not_sealed(hostile):
+def test_terms_that_show_one_client_most_are_not_sealed(hostile):
     server = hostile()
     with pytest.raises(fr.SpecError, match=r"'sealed' cannot hide 'optimizer-velocity'.*train\.optimizer_state=reset"):
         HostileServer(server.nodes, momentum=0.9, optimizer_state="payload")
     job = json.dumps({**server.job, "terms": [to_plain(FisherPenalty())]})
     reason = server.first(server.plan, job=job).header["reason"]
     assert reason == "'fisher' is no sum over the clients of a route, so it never travels on a sealed one"
+    job = json.dumps({**server.job, "terms": [to_plain(ProximalPenalty(mu=10.0))]})  # the model would hardly move
+    assert "mu times train.lr up to 0.1" in server.first(server.plan, job=job).header["reason"]
 
 
 def test_a_node_that_refuses_every_model_undoes_one_hop_and_is_skipped(hostile, tmp_path):
