@@ -90,3 +90,13 @@ def test_volumes_with_classes_of_voxels_need_a_model_of_ones_own():
     problem = r"^model: there is none in the zoo with a class at each position of a volume .* \[samples, 2, 4, 4, 4\]$"
     with pytest.raises(fr.SpecError, match=problem):
         fr.run("fedavg", data=data, rounds=1)
+
+
+def test_a_run_can_be_judged_by_one_class():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(12, 1, 4, 4)).astype(np.float32)
+    data = fr.federate(x[:8], (x[:8, 0] > 0).astype(int), x[8:], (x[8:, 0] > 0).astype(int), clients=2, partition="iid")
+    model = torch.nn.Conv2d(1, 2, 1)
+    result = fr.run("fedavg", data=data, model=model, rounds=1, workers=1, validation=0.25, metric="dice_1")
+    assert (result.metric, result.score) == ("dice_1", result.history[-1]["dice_1"])
+    assert result.best.value == result.history[-1]["validation_dice_1"]

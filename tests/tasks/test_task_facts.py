@@ -8,6 +8,7 @@ from fedrelay.tasks.binary import Binary
 from fedrelay.tasks.classification import Classification
 from fedrelay.tasks.custom import CustomTask
 from fedrelay.tasks.regression import Regression
+from fedrelay.tasks.segmentation import Segmentation
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 
@@ -19,6 +20,16 @@ def test_the_headline_is_that_of_the_task_or_the_wanted_one():
     rmse = TaskFacts.of(Regression())
     assert (rmse.headline, rmse.label, rmse.headline_info, rmse.best_possible) == ("rmse", "RMSE", LOSS, None)
     assert TaskFacts.of(Regression(), "loss").headline_info == LOSS
+
+
+def test_a_run_is_judged_by_a_single_class_where_the_task_scores_classes():
+    facts = TaskFacts.of(Segmentation(), "dice_1", class_count=3)
+    assert (facts.headline, facts.headline_info) == ("dice_1", MetricInfo(needs="pixels of class 1"))
+    assert (facts.measured_on_clients, "dice_2" in facts.metrics) == ("dice", False)
+    assert TaskFacts.from_dict(facts.as_dict()) == facts
+    for task, name in ((Segmentation(), "dice_3"), (Segmentation(background=False), "dice_0")):
+        with pytest.raises(SpecError, match=f"eval.metric: unknown metric '{name}'.*dice_2"):
+            TaskFacts.of(task, name, class_count=3)
 
 
 def test_an_unknown_metric_is_refused_with_the_known_ones():

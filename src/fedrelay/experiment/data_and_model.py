@@ -91,10 +91,10 @@ def check_metric_names(task: Task) -> None:
             raise SpecError(f"task: {name!r} is no name of a metric; use letters, digits and underscores")
 
 
-def check_task(task: Task, experiment: Experiment, method: Method) -> None:
+def check_task(task: Task, experiment: Experiment, method: Method, class_count: int) -> None:
     """Check that the method's parts and the settings of an experiment fit its task."""
     check_metric_names(task)
-    facts = TaskFacts.of(task, experiment.eval.metric)
+    facts = TaskFacts.of(task, experiment.eval.metric, class_count)
     if facts.headline_info.percent and (experiment.eval.reference or 0) > 1:
         raise SpecError(
             f"eval.reference: must be at most 1, because {facts.headline} is, got {experiment.eval.reference:g}"

@@ -215,9 +215,9 @@ def prepare_without_groups(
     if not federation.class_count:
         method = without_classes(method, experiment, federation)
     unprepared = task or build_task(experiment.task, federation.task)
-    check_task(unprepared, experiment, method)
+    check_task(unprepared, experiment, method, federation.class_count)
     task = unprepared.prepared(federation)
-    facts = TaskFacts.of(task, experiment.eval.metric)
+    facts = TaskFacts.of(task, experiment.eval.metric, federation.class_count)
     experiment = experiment.model_copy(update={"eval": experiment.eval.model_copy(update={"metric": facts.headline})})
     if method.pools_data:
         federation = below_public(federation, PooledFederation)

@@ -60,7 +60,7 @@ class PreparedExperiment:
     @cached_property
     def task_facts(self) -> TaskFacts:
         """The metrics of the task, and the one that the run is judged by."""
-        return TaskFacts.of(self.task, self.experiment.eval.metric)
+        return TaskFacts.of(self.task, self.experiment.eval.metric, self.federation.class_count)
 
     def phase(self, round: int) -> Phase:
         """The phase that a round belongs to."""

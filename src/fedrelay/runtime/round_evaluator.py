@@ -67,9 +67,9 @@ class RoundEvaluator:
             row = sums.first_non_finite
             first = "" if row is None else f", first for {sample_place(self.prepared.federation, samples, row)}"
             return [f"all metrics on the {samples} samples (the model's outputs are NaN or infinite{first})"]
-        found = {name: scores.get(name) for name in (*self.prepared.task.metrics, "loss")}
+        found = {name: scores.get(name) for name in (*self.prepared.task_facts.metrics, "loss")}
         return [
-            f"{name} on the {samples} samples ({why_undefined(self.prepared.task.metric_info(name), value)})"
+            f"{name} on the {samples} samples ({why_undefined(self.prepared.task_facts.metric_info(name), value)})"
             for name, value in found.items()
             if value is None or not math.isfinite(value)
         ]

@@ -113,6 +113,10 @@ class Task(Section, ABC):
         """Whether higher is better, and how the metric is shown."""
         return self.metrics.get(name, LOSS)
 
+    def class_metrics(self, class_count: int) -> Mapping[str, MetricInfo]:
+        """Metrics of single classes, which rows have beside `metrics`."""
+        return {}
+
     @property
     def needs_class_counts(self) -> bool:
         """Whether `prepared` asks all clients for their number of labels of each class."""

@@ -30,6 +30,11 @@ class Segmentation(Task):
     dice_weight: float = Field(1.0, ge=0, description="weight of the Dice loss beside the cross-entropy")
     background: bool = Field(True, description="whether class 0 counts in the Dice and IoU scores")
 
+    def class_metrics(self, class_count: int) -> Mapping[str, MetricInfo]:
+        """The Dice score of each class."""
+        first = 0 if self.background else 1
+        return {f"dice_{k}": MetricInfo(needs=f"pixels of class {k}") for k in range(first, class_count)}
+
     def check_targets(self, targets: TargetInfo) -> None:
         check_class_labels(self, targets)
         if len(targets.target_shape) not in (1, 2, 3):

@@ -36,24 +36,27 @@ class TaskFacts:
     name: str
     headline: str
     metrics: Mapping[str, MetricInfo]
-    """All metrics, the task's own headline first; without the loss."""
+    """All metrics, the task's own headline first; without the loss, and of single classes only the headline."""
 
     @classmethod
-    def of(cls, task: Task, wanted: str | None = None) -> Self:
+    def of(cls, task: Task, wanted: str | None = None, class_count: int = 0) -> Self:
         """The facts of a task.
 
         Args:
             task: The task.
             wanted: The metric to judge a run by; default the task's own.
+            class_count: The number of classes of the data, for metrics of single classes.
 
         Raises:
             SpecError: The task has no such metric.
         """
-        known = (*task.metrics, "loss")
+        of_classes = task.class_metrics(class_count)
+        known = (*task.metrics, *of_classes, "loss")
         if wanted is not None and wanted not in known:
             raise SpecError(f"eval.metric: {unknown('metric', wanted, known)} for the task {task.name!r}")
         first = {task.headline: task.metric_info(task.headline)} if task.headline in task.metrics else {}
-        return cls(task.name, wanted or task.headline, {**first, **task.metrics})
+        of_class = {wanted: of_classes[wanted]} if wanted in of_classes else {}
+        return cls(task.name, wanted or task.headline, {**first, **task.metrics, **of_class})
 
     @property
     def headline_info(self) -> MetricInfo:
