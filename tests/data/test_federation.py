@@ -334,6 +334,10 @@ class TestFederate:
             ({"classes": 3}, "^y: the largest label is 3, but there are 3 classes"),
             ({"x": np.where(X > 1, np.nan, X)}, r"^x: \d+ of 60 values are not finite"),
             ({"x_test": X_TEST * 1e300}, "^x_test: 18 of 18 values are not finite float32"),
+            (
+                {"y": Y * 1e39, "task": "regression"},
+                r"^y: .* are not finite float32 numbers; numbers beyond 3",
+            ),
             ({"x_test": X_TEST[:, :2]}, r"^x and x_test: samples must have the same shape, got \(3,\) and \(2,\)"),
             ({"x": X[:, 0]}, "^x: must have at least one sample with at least one value"),
             ({"x_test": X_TEST[:0]}, "^x_test: must have at least one sample"),

@@ -80,6 +80,7 @@ def test_predictions_of_a_bf16_run_give_the_loss_of_its_last_round(tmp_path):
     loss = nn.functional.cross_entropy(outputs, torch.tensor([int(row["target"]) for row in rows]))
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert float(loss) == pytest.approx(last["loss"], rel=1e-6)
+    assert "were computed in mixed precision (bf16), as\nin the run. The exported model" in found.card.read_text()
 
 
 def test_the_card_says_what_the_model_is(run, tmp_path):

@@ -451,9 +451,11 @@ def _own_numbers(y: NDArray[Any], what: str, *, zero_or_one: bool) -> NDArray[np
         whole = np.isfinite(y).all() and bool((y == np.floor(y)).all())
         hint = "; for segmentation convert the masks to whole numbers, such as y.astype(int)" if whole else ""
         raise DataError(f"{what}: numbers must have shape [n] or [n, numbers], got {list(y.shape)}{hint}")
-    numbers = y.astype(np.float32)
+    with np.errstate(over="ignore"):
+        numbers = y.astype(np.float32)
     if bad := np.count_nonzero(~np.isfinite(numbers)):
-        raise DataError(f"{what}: {bad} of {y.size} values are not finite numbers")
+        beyond = f"; numbers beyond {np.finfo(np.float32).max:.2g} are infinite" if np.isfinite(y).all() else ""
+        raise DataError(f"{what}: {bad} of {y.size} values are not finite float32 numbers{beyond}")
     if zero_or_one and not np.isin(numbers, (0, 1)).all():
         raise DataError(f"{what}: several labels per sample must be 0 or 1 for each label, [n, labels]")
     return numbers

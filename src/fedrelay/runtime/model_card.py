@@ -55,7 +55,7 @@ def model_card(
 {_scores(prepared, model)}
 
 The test samples are those of the federation; how the model does at a single client or on other data is not known from
-these numbers.
+these numbers.{_PRECISION_NOTE if experiment.train.precision != "float32" else ""}
 
 ## Use
 
@@ -80,7 +80,7 @@ def _round(model: TrainedModel) -> str:
 
 def _scores(prepared: PreparedExperiment, model: TrainedModel) -> str:
     """A table of all metrics; with a column for validation samples where there are any."""
-    names = [name for name in (*prepared.task.metrics, "loss") if model.row.get(name) is not None]
+    names = [name for name in (*prepared.task_facts.metrics, "loss") if model.row.get(name) is not None]
     columns = {"test samples": names}
     if any(model.row.get(on_validation(name)) is not None for name in names):
         columns["validation samples"] = [on_validation(name) for name in names]
@@ -135,6 +135,9 @@ _CODE_FOR_WHOLE_MODELS = {
     "onnx": 'import onnxruntime\n\nsession = onnxruntime.InferenceSession("{file}")\n'
     'outputs = session.run(None, {{"x": x}})  # {inputs}',
 }
+
+_PRECISION_NOTE = """ The scores, and `predictions.csv` where there is one, were computed in mixed precision (bf16), as
+in the run. The exported model computes in float32, so its outputs differ from the third digit on."""
 
 _TABLE_NOTE = """\
 Rows must be encoded first; the model does not do it. `inputs.table` of `model.json` has what is needed, and

@@ -55,7 +55,7 @@ class TaskFacts:
         if wanted is not None and wanted not in known:
             raise SpecError(f"eval.metric: {unknown('metric', wanted, known)} for the task {task.name!r}")
         first = {task.headline: task.metric_info(task.headline)} if task.headline in task.metrics else {}
-        of_class = {wanted: of_classes[wanted]} if wanted in of_classes else {}
+        of_class = {name: info for name, info in of_classes.items() if name == wanted}
         return cls(task.name, wanted or task.headline, {**first, **task.metrics, **of_class})
 
     @property
