@@ -212,6 +212,22 @@ def test_an_impossible_evaluation_is_left_out_and_reported(header, sums, reason,
     assert events[0]["done"].startswith(f"evaluated without its {tests} test samples: bad reply: {reason}")
 
 
+def test_a_node_whose_outputs_are_not_finite_is_named(make_nodes, use_nodes, tmp_path):
+    found = make_nodes(digits(3), test=False)
+    share_test_samples(found)
+    use_nodes(found)
+    found.connection.reply_faults["n02"] = when_evaluating(
+        lambda _, reply: replace(reply, header={**reply.header, "loss": None, "non_finite": 1})
+    )
+    result = fr.run("fedavg", engine="flower", data="nodes", out=tmp_path / "run", **TRAIN)
+    assert [row["accuracy"] for row in result.history] == [None, None]
+    lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    assert [(event.get("node"), event["done"]) for event in map(json.loads, lines)] == [
+        ("n02", "all metrics on its test samples (the model's outputs are NaN or infinite)"),
+        (None, "all metrics on the test samples (the model's outputs are NaN or infinite)"),
+    ]
+
+
 def test_nodes_evaluate_if_the_server_has_no_test_samples(make_nodes, use_nodes):
     federation = digits()
     here = fr.run("fedavg", data=federation, workers=1, lanes=1, fraction=0.5, **TRAIN)

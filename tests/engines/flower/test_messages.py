@@ -105,7 +105,7 @@ def test_evaluations():
     )
     assert back.values["correct"].dtype == np.int64
     assert read_evaluation(evaluation_message(classified(loss=math.inf))).loss == math.inf
-    assert read_evaluation(evaluation_message(replace(classified(), non_finite=2, first_non_finite=1))).non_finite == 2
+    assert read_evaluation(evaluation_message(replace(classified(loss=math.nan), non_finite=2))).non_finite == 2
     earlier = evaluation_message(classified())
     del earlier.header["non_finite"]
     assert read_evaluation(earlier).non_finite == 0
@@ -120,6 +120,7 @@ def test_evaluations():
         (classified(predicted=np.array([-2, 7])), "predicted must not be negative"),
         (classified(actual=np.array([np.nan, 2])), "its evaluation has no sums"),
         (classified(loss=-0.1), "its loss is negative"),
+        (replace(classified(), non_finite=1), "it has a finite loss of outputs that are not"),
         (classified(weight=7), "it evaluates 7 predictions instead of 5"),
         (EvaluationSums(0.0, 5, {}), "correct must have the shape"),
         (EvaluationSums(0.0, 5, {**classified().values, "more": np.zeros(1)}), "it has unknown sums|has unknown sums"),

@@ -309,6 +309,8 @@ def evaluation_from(reply: Message, task: Task, example: EvaluationSums, predict
         raise BadMessage("its evaluation has unknown sums")
     loss = math.inf if reply.header.get("loss") is None else float_field(reply.header, "loss")
     non_finite = int_field({"non_finite": 0, **reply.header}, "non_finite")  # nodes of earlier versions do not say
+    if non_finite and math.isfinite(loss):
+        raise BadMessage("it has a finite loss of outputs that are not")
     sums = EvaluationSums(loss, float_field(reply.header, "weight"), values, non_finite)
     if reason := task.why_sums_implausible(sums, predictions):
         raise BadMessage(reason)
