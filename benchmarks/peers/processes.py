@@ -71,7 +71,10 @@ def result_in(output: str) -> dict[str, Any]:
 
 def end_family(family: str) -> None:
     """Kill every process that carries the family's mark, also those that left its session."""
-    while found := relatives(family):  # until nobody was started meanwhile
+    quiet = 0
+    while quiet < 2:  # a process that is just being started has no environment for a moment
+        found = relatives(family)
+        quiet = 0 if found else quiet + 1
         for process in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
