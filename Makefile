@@ -22,7 +22,7 @@ define install
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 @test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 @echo "Installing $(1) into $(VENV) (a few minutes the first time) …"
-@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[$(2)]'
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(2)]'
 endef
 comma := ,
 
@@ -52,7 +52,7 @@ federation-demo: equip
 test: export FEDRELAY_DATA := $(or $(FEDRELAY_DATA),$(if $(wildcard ../shared/data/README.md),$(abspath ../shared/data)))
 test: export OMP_NUM_THREADS := 1
 test: lint
-	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 test-all: export FEDRELAY_REQUIRE_BROWSER := 1
 test-all: export FEDRELAY_THOROUGH := 1
