@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workloads import available
+
 import fedrelay as fr
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -231,12 +233,7 @@ def main() -> None:
             draw(found, Path(folder) / "codecs.png")
         return
     found = []
-    for workload in WORKLOADS:
-        try:
-            fr.load_data(workload.data, clients=10, partition="iid")
-        except fr.DataError as missing:
-            print(f"{workload.title} is left out: {missing}")
-            continue
+    for workload in available(WORKLOADS):
         found.append((workload, rows_of(workload, options.runs, SEEDS)))
         text = page(found, "benchmarks/codecs.py --write")
         if options.write:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workloads import available
+
 import fedrelay as fr
 
 METHODS = {"fedavg": "FedAvg", "fedseq": "FedSeq", "fedcyclic": "FedCyclic"}
@@ -169,12 +171,7 @@ def main() -> None:
         print("\n".join(table(rows)))
         return
     found = []
-    for workload in WORKLOADS:
-        try:
-            fr.load_data(workload.data, clients=10, partition="iid")
-        except fr.DataError as missing:
-            print(f"{workload.title} is left out: {missing}")
-            continue
+    for workload in available(WORKLOADS):
         rows = [
             tuned(workload, method, optimizer, options.runs, SEEDS) for method in METHODS for optimizer in OPTIMIZERS
         ]
