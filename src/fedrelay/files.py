@@ -13,6 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedrelay.errors import RunFolderError
+from fedrelay.file_lock import NO_FOLLOW
+
+BINARY = getattr(os, "O_BINARY", 0)
+"""On Windows, files opened without it would get other line ends, and so other checksums."""
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
@@ -29,7 +33,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)  # it may be a symbolic link
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -39,8 +43,63 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o666) -> None:
         raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
 
 
+class LineFile:
+    """A file that lines are appended to, each with one write, so that none is ever there in part.
+
+    Args:
+        path: The file; it is created if it does not exist.
+        mode: Who may read and write a new file, before the umask.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+    """
+
+    def __init__(self, path: Path, *, mode: int = 0o644) -> None:
+        self.path = path
+        try:
+            self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_FOLLOW | BINARY, mode)
+        except OSError as error:
+            raise self._error(error.strerror) from None
+
+    def append(self, content: bytes) -> None:
+        """Append whole lines."""
+        try:
+            written = os.write(self._handle, content)
+            if written < len(content):
+                os.ftruncate(self._handle, os.fstat(self._handle).st_size - written)
+        except OSError as error:
+            raise self._error(error.strerror) from None
+        if written < len(content):
+            raise self._error("the disk is full")
+
+    def flush(self) -> None:
+        """Flush all lines to disk; who needs the name of a new file on disk flushes its folder too."""
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            raise self._error(error.strerror) from None
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+    def _error(self, reason: str | None) -> RunFolderError:
+        return RunFolderError(f"{self.path}: cannot be written ({reason})")
+
+
+def drop_incomplete_line(path: Path) -> bool:
+    """Cut a last line that a loss of power has left in part. Returns whether there was one."""
+    content = read_regular_file(path) if path.exists() else b""
+    end = content.rfind(b"\n") + 1
+    if end == len(content):
+        return False
+    os.truncate(path, end)
+    return True
+
+
 def flush_folder(path: Path) -> None:
-    """Flush the names in a folder to disk: new ones, changed ones and removed ones."""
+    """Flush the names in a folder to disk: new ones, changed ones and removed ones. Windows has no such call."""
+    if os.name == "nt":
+        return
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
