@@ -25,6 +25,9 @@ from fedrelay.rng import generator
 rng = np.random.default_rng(0)
 
 
+DATASET = torch.utils.data.TensorDataset(torch.zeros(4, 3), torch.zeros(4))
+
+
 def frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array that refuses to be written to, as shared data must never be."""
     array.setflags(write=False)
@@ -347,7 +350,12 @@ class TestFederate:
                 {"x": X[:, None, None, None, None], "x_test": X_TEST[:, None, None, None, None]},
                 r"^x: must have shape \[n, values\] or \[n, channels, …\]",
             ),
-            ({"x": np.zeros((20, 8, 8, 3)), "x_test": np.zeros((6, 8, 8, 3))}, "has its channels last"),
+            ({"x": np.zeros((20, 8, 3, 3)), "x_test": np.zeros((6, 8, 3, 3))}, "has its channels last"),
+            ({"y_test": None}, "^y_test: is missing; fr.federate needs x, y, x_test and y_test"),
+            *(
+                ({"x": each, "y": None, "x_test": None, "y_test": None}, "for data sets of PyTorch use fr.federate_dat")
+                for each in (DATASET, [DATASET], {"a": DATASET}, torch.utils.data.DataLoader(DATASET))
+            ),
             ({"kind": "tokens"}, r"^x: float32 of shape \[20, 3\] can be tabular, not 'tokens'"),
             (
                 {"x": X.astype(int) - 9, "x_test": X_TEST.astype(int)},
@@ -378,6 +386,25 @@ def test_a_tuple_may_hold_the_rows_of_one_array():
     rows = tuple(np.arange(12.0).reshape(6, 2))
     data = federate(rows, np.arange(6) % 2, rows, np.arange(6) % 2, clients=2, partition="iid")
     assert data.sample_shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "moved"),
+    [
+        ((8, 7, 3), np.float32, True),
+        ((8, 8, 1), np.uint8, True),
+        ((8, 8, 4), np.uint8, True),
+        ((8, 8, 4), np.float32, False),
+        ((3, 8, 8), np.float32, False),
+        ((1, 8, 3), np.float32, False),
+    ],
+)
+def test_channels_may_be_last(shape, kind, moved):
+    x = np.random.default_rng(0).integers(0, 255, (6, *shape)).astype(kind)
+    data = federate(x, np.arange(6) % 2, x, np.arange(6) % 2, clients=1, partition="iid")
+    expected = x.transpose(0, 3, 1, 2) if moved else x
+    assert np.array_equal(data.dataset.x_train, expected)
+    assert data.sample_shape == expected.shape[1:]
 
 
 def test_three_labels_are_not_binary() -> None:

@@ -33,6 +33,13 @@ def test_a_share_is_kept_apart(arrays):
     assert np.array_equal(both[both[:, 0].argsort()], arrays["x"])
 
 
+def test_a_share_of_every_class_is_kept_apart():
+    labels = np.repeat([0, 1], [95, 5])
+    found = owner_federation({"x": np.zeros((100, 1), np.float32), "y": labels}, hold_out=0.2)
+    assert np.bincount(found.test.y.numpy()).tolist() == [19, 1]
+    assert np.bincount(found.train_samples(0).y.numpy()).tolist() == [76, 4]
+
+
 def test_an_archive(arrays, tmp_path):
     np.savez(tmp_path / "own.npz", **arrays, x_test=arrays["x"][:3], y_test=arrays["y"][:3])
     found = open_owner_data(str(tmp_path / "own.npz"))

@@ -19,6 +19,7 @@ NAMES = {
     "femnist",
     "shakespeare",
     "stackoverflow",
+    "vowel",
     "nsl-kdd",
     "nsl-kdd-binary",
     "image-folder",

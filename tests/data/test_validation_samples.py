@@ -11,10 +11,11 @@ import fedrelay as fr
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.evaluation_samples import evaluation_samples
 from fedrelay.data.federation import ArrayFederation
+from fedrelay.data.federation_wrapper import find_wrapper
 from fedrelay.data.partition import ClientIndices
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.public_samples import with_public
-from fedrelay.data.validation_samples import FederationWithValidationSamples, validation_part, with_validation
+from fedrelay.data.validation_samples import FederationWithValidationSamples, with_validation
 from fedrelay.errors import DataError
 
 SIZES = [10, 1, 0, 40, 5, 2]
@@ -40,20 +41,20 @@ def test_train_and_validation_samples_are_all_samples_and_share_none(plain, kept
         held_out = all_rows - train
         assert train <= all_rows
         assert len(train) == kept.sample_count(client) == kept.sample_counts()[client]
-        assert len(held_out) == kept.kept_counts[client] == size - len(train)
+        assert len(held_out) == kept.reserved_counts[client] == size - len(train)
         assert held_out <= rows_of(kept.validation)
         assert kept.histogram(client).tolist() == np.bincount(kept.train_samples(client).y, minlength=3).tolist()
-    assert len(kept.validation.y) == kept.kept_counts.sum()
+    assert len(kept.validation.y) == kept.reserved_counts.sum()
 
 
 def test_counts_are_the_share_rounded_up_or_down(plain, kept):
-    assert kept.kept_counts[[0, 3]].tolist() == [3, 12]
-    assert kept.kept_counts[[1, 2]].tolist() == [0, 0]  # a single sample stays for training
-    assert kept.kept_counts[4] in (1, 2)
-    assert kept.kept_counts[5] in (0, 1)
+    assert kept.reserved_counts[[0, 3]].tolist() == [3, 12]
+    assert kept.reserved_counts[[1, 2]].tolist() == [0, 0]  # a single sample stays for training
+    assert kept.reserved_counts[4] in (1, 2)
+    assert kept.reserved_counts[5] in (0, 1)
     many = FederationWithValidationSamples(make_federation([3] * 400), 0.1, seed=1)
-    assert set(many.kept_counts) == {0, 1}
-    assert many.kept_counts.sum() == pytest.approx(120, abs=30)  # no client has 0.3 of a sample, all together have
+    assert set(many.reserved_counts) == {0, 1}
+    assert many.reserved_counts.sum() == pytest.approx(120, abs=30)  # no client has 0.3 of a sample, all together have
     greedy = FederationWithValidationSamples(plain, 0.999, seed=1)
     assert greedy.sample_counts().tolist() == [1, 1, 0, 1, 1, 1]
 
@@ -92,11 +93,11 @@ def test_targets_that_are_no_classes_are_drawn_at_random(shape):
 
 def test_wrappers_around_it_find_it(plain, kept):
     pooled = with_public(PooledFederation(kept), 1, seed=1)
-    assert validation_part(pooled) is kept
+    assert find_wrapper(pooled, FederationWithValidationSamples) is kept
     assert evaluation_samples(pooled, "validation") is kept.validation
     assert evaluation_samples(pooled, "test") is pooled.test
     assert rows_of(pooled.train_samples(0)).isdisjoint(rows_of(kept.validation))
-    assert validation_part(with_public(plain, 1, seed=1)) is None
+    assert find_wrapper(with_public(plain, 1, seed=1), FederationWithValidationSamples) is None
     assert with_validation(plain, 0.0, 1) is plain
 
 
@@ -165,7 +166,7 @@ def test_datasets_that_are_read_batch_by_batch_stay_on_disk():
     lazy = fr.federate_datasets(parts, torch.utils.data.TensorDataset(*digits.test))
     kept = FederationWithValidationSamples(lazy, 0.2, seed=1)
     assert not kept.in_memory
-    assert kept.validation.size == kept.kept_counts.sum()
+    assert kept.validation.size == kept.reserved_counts.sum()
     wanted = {"model": "mlp", "rounds": 2, "workers": 1, "validation": 0.2, "fraction": 1.0}
     settings = {"hidden": [8], "lanes": 1}
     here, there = (fr.run("fedavg", data=data, **wanted, **settings) for data in (digits, lazy))

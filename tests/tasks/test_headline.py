@@ -17,7 +17,7 @@ from fedrelay.report.comparison_summary import comparison_facts
 from fedrelay.report.csv_tables import csv_blocks
 from fedrelay.report.report_content import document
 from fedrelay.report.terminal.run_tables import comparison_tables, result_table
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 SMALL = {"rounds": 4, "fraction": 1.0, "batch_size": 5, "lr": 0.05, "workers": 1}
 
@@ -48,7 +48,7 @@ def test_a_result_has_its_metric_by_name(outcome):
     assert (result.metric, result.score) == ("rmse", errors[-1])
     assert result.score_last == pytest.approx(np.mean(errors))
     assert f"rmse={result.score:.4f}" in repr(result)
-    assert "<td>rmse</td>" in result._repr_html_()
+    assert "<td>RMSE</td>" in result._repr_html_()
     with pytest.raises(AttributeError, match=r"the task 'regression' has no accuracy; result.score is its rmse"):
         _ = result.accuracy
     assert not hasattr(result, "accuracy_last")

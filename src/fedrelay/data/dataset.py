@@ -41,10 +41,13 @@ class Dataset:
 
     scaling: Scaling | None = None
     client_train: NDArray[np.int64] | None = None
+    client_names: tuple[str, ...] = ()
+    """The names of the natural clients 0, 1, …, if they have any."""
+
     task: str = "classification"
     """What the data are for, unless an experiment says otherwise."""
 
-    test_cases: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    test_sample_names: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """What tells test samples apart, column by column: `sample` (if only some are used), `row`, `id`, `client`."""
 
     @property

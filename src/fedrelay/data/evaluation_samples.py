@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.federation_wrapper import find_wrapper
 from fedrelay.data.lazy_dataset_samples import LazyDatasetSamples
 from fedrelay.data.samples import SampleSource
-from fedrelay.data.validation_samples import validation_part
+from fedrelay.data.validation_samples import FederationWithValidationSamples
 
 EvaluationSet = Literal["test", "validation"]
 
@@ -16,7 +17,7 @@ def evaluation_samples(federation: Federation, which: EvaluationSet) -> SampleSo
     """The samples of an evaluation set."""
     if which == "test":
         return federation.test
-    part = validation_part(federation)
+    part = find_wrapper(federation, FederationWithValidationSamples)
     assert part is not None, "there are no validation samples"
     return part.validation
 
@@ -26,7 +27,7 @@ def sample_place(federation: Federation, which: EvaluationSet, row: int) -> str:
     samples = evaluation_samples(federation, which)
     if isinstance(samples, LazyDatasetSamples) and (place := samples.place(row)):
         return place
-    part = validation_part(federation)
+    part = find_wrapper(federation, FederationWithValidationSamples)
     return part.place(row) if which == "validation" and part is not None else f"sample {row}"
 
 
@@ -34,5 +35,5 @@ def convert_now(federation: Federation) -> None:
     """Convert samples in this process, so that processes that inherit or receive the federation need not."""
     federation.test  # noqa: B018
     federation.train_samples(0)
-    if validation_part(federation) is not None:
+    if find_wrapper(federation, FederationWithValidationSamples) is not None:
         evaluation_samples(federation, "validation")

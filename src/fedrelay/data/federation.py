@@ -20,6 +20,7 @@ from fedrelay.data.partition import WITHOUT_ALPHA, ClientIndices, Ints, partitio
 from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.errors import DataError, SpecError
 from fedrelay.models.nested_inputs import InputShapes
+from fedrelay.notebook_display import NotebookDisplay
 from fedrelay.rng import generator
 
 Kind = Literal["image", "tabular", "tokens", "signal", "volume"]
@@ -86,8 +87,8 @@ class Federation(Protocol):
         """A hash of the data, to tell whether two federations are the same."""
 
 
-class ShortRepr:
-    """A federation that shows what it holds in one line instead of all its arrays."""
+class ShortRepr(NotebookDisplay):
+    """A federation that shows what it holds in one line, in notebooks as a table, instead of all its arrays."""
 
     def __repr__(self: Federation) -> str:
         samples = f"{int(self.sample_counts().sum()):,} train and {self.test.size:,} test samples"
@@ -264,15 +265,16 @@ def default_partition(dataset: Dataset, clients: int | None, alpha: float | None
 
 def federate(
     x: Values,
-    y: Values,
-    x_test: Values,
-    y_test: Values,
+    y: Values | None = None,
+    x_test: Values | None = None,
+    y_test: Values | None = None,
     *,
     clients: int | None = None,
     partition: str | None = None,
     alpha: float | None = None,
     seed: int = 1,
     client_ids: Values | None = None,
+    client_ids_test: Values | None = None,
     classes: int | None = None,
     kind: Kind | None = None,
     task: str | None = None,
@@ -282,7 +284,8 @@ def federate(
     Args:
         x: Train inputs: images `[n, channels, height, width]`, features `[n, features]`, tokens `[n, length]`, signals
             `[n, channels, length]` or volumes `[n, channels, depth, height, width]`. Inputs are used as they are,
-            except that 8-bit images are scaled to 0 … 1.
+            except that 8-bit images are scaled to 0 … 1, and that images `[n, height, width, channels]` with 1 or 3
+            channels (8-bit images also with 4) are copied to the layout above.
         y: Train targets. Labels 0, 1, …: `[n]`, a label at each position of a token sequence `[n, length]`, or one for
             each pixel `[n, height, width]`. Numbers (floating point): `[n]` or `[n, numbers]`. Several labels per
             sample: 0 or 1 for each, `[n, labels]`.
@@ -294,6 +297,8 @@ def federate(
         alpha: The concentration of Dirichlet partitions; 0 means one class per client; default 0.5.
         seed: Seed of the partition.
         client_ids: The natural client of each train sample: numbers or names.
+        client_ids_test: The natural client of each test sample; then clients are evaluated on their own test samples
+            (`eval.per_client`).
         classes: The number of classes; default: the largest label of `y` plus 1.
         kind: image, tabular, tokens, signal or volume. By default, `[n, length]` integers are tokens and other rows are
             tabular.
@@ -315,8 +320,8 @@ def federate(
         >>> federation.client_count, federation.sample_count(0)
         (8, 10)
     """
-    _check_one_input(x, y)
-    train, test = _own_inputs(x, "x"), _own_inputs(x_test, "x_test")
+    x_test, y, y_test = _check_arrays(x, y, x_test, y_test)
+    train, test = (_with_channels_first(each) for each in (_own_inputs(x, "x"), _own_inputs(x_test, "x_test")))
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"x and x_test: samples must have the same shape, got {train.shape[1:]} and {test.shape[1:]}")
     kind = own_kind(train, kind)
@@ -337,6 +342,10 @@ def federate(
         if not 0 <= largest < classes:
             of_task = " of the task binary; for more use task='classification'" if task == "binary" else ""
             raise DataError(f"{what}: the largest label is {largest}, but there are {classes} classes{of_task}")
+    owners, names = (None, ()) if client_ids is None else _own_clients(client_ids, len(train))
+    if client_ids_test is not None and client_ids is None:
+        raise DataError("client_ids_test: needs client_ids, the client of each train sample")
+    test_names = {} if client_ids_test is None else {"client": _test_clients(client_ids_test, names, len(test))}
     dataset = Dataset(
         name="own data",
         kind=kind,
@@ -346,8 +355,10 @@ def federate(
         y_test=test_targets,
         classes=classes,
         scaling=Scaling((0.0,), (1 / 255,)) if kind == "image" and train.dtype == np.uint8 else None,
-        client_train=None if client_ids is None else _own_clients(client_ids, len(train)),
+        client_train=owners,
+        client_names=names,
         task=task or task_of_targets(targets, kind),
+        test_sample_names=test_names,
     )
     return build_federation(dataset, clients=clients, partition=partition, alpha=alpha, seed=seed)
 
@@ -381,11 +392,43 @@ def _array(values: Values, what: str) -> NDArray[Any]:
         raise DataError(f"{what}: must be an array; its rows differ in length") from None
 
 
-def _check_one_input(x: Values, y: Values) -> None:
-    """Refuse several inputs. A tuple may also hold the samples of one input."""
+def _check_arrays(
+    x: Values, y: Values | None, x_test: Values | None, y_test: Values | None
+) -> tuple[Values, Values, Values]:
+    """Refuse data sets of PyTorch, missing arrays, and several inputs; a tuple may also hold the samples of one input.
+
+    Returns:
+        `x_test`, `y` and `y_test`, which are all there.
+    """
+    if datasets := [each for each in (x, y, x_test) if _holds_torch_datasets(each)]:
+        found = type(datasets[0]).__name__
+        raise DataError(f"x: must be an array, got a {found}; for data sets of PyTorch use fr.federate_datasets")
+    if y is None or x_test is None or y_test is None:
+        missing = "y" if y is None else "x_test" if x_test is None else "y_test"
+        raise DataError(f"{missing}: is missing; fr.federate needs x, y, x_test and y_test")
     columns = isinstance(x, tuple) and len(x) != len(y) and all(np.ndim(each) and len(each) == len(y) for each in x)
     if isinstance(x, Mapping) or columns:
         raise DataError(f"x: must be one array, got a {type(x).__name__}; for several inputs use fr.federate_datasets")
+    return x_test, y, y_test
+
+
+def _holds_torch_datasets(values: Any) -> bool:
+    """Whether somebody gave a data set or a loader of PyTorch, or several of them."""
+    kinds = (torch.utils.data.Dataset, torch.utils.data.DataLoader)
+    several = list(values.values()) if isinstance(values, Mapping) else values
+    first = several[0] if isinstance(several, list | tuple) and several else None
+    return isinstance(values, kinds) or isinstance(first, kinds)
+
+
+def _with_channels_first(x: NDArray[Any]) -> NDArray[Any]:
+    """Images `[n, height, width, channels]` as `[n, channels, height, width]`; all else as it is.
+
+    Channels are last if the last axis is as long as the channels of images are, and no other axis is. 4 counts for
+    8-bit images only, because small maps of features have that size, too.
+    """
+    channels = (1, 3, 4) if x.dtype == np.uint8 else (1, 3)
+    last = x.ndim == 4 and x.shape[3] in channels and not {*x.shape[1:3]} & {*channels}
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if last else x
 
 
 def _own_inputs(values: Values, what: str) -> NDArray[Any]:
@@ -461,12 +504,25 @@ def _own_numbers(y: NDArray[Any], what: str, *, zero_or_one: bool) -> NDArray[np
     return numbers
 
 
-def _own_clients(client_ids: Values, samples: int) -> Ints:
-    """Client ids of any type, renumbered 0, 1, …"""
-    ids = _array(client_ids, "client_ids")
+def _own_clients(client_ids: Values, samples: int) -> tuple[Ints, tuple[str, ...]]:
+    """Client ids of any type, renumbered 0, 1, …, and the ids as names."""
+    found, numbers = np.unique(_ids(client_ids, "client_ids", samples), return_inverse=True)
+    return numbers, tuple(map(str, found.tolist()))
+
+
+def _test_clients(client_ids: Values, names: Sequence[str], samples: int) -> NDArray[np.str_]:
+    """The names of the clients of test samples."""
+    found = _ids(client_ids, "client_ids_test", samples).astype(str)
+    if unknown := sorted(set(found.tolist()) - set(names)):
+        raise DataError(f"client_ids_test: client {unknown[0]!r} has no train samples; client_ids does not name it")
+    return found
+
+
+def _ids(client_ids: Values, what: str, samples: int) -> NDArray[Any]:
+    ids = _array(client_ids, what)
     if ids.shape != (samples,):
-        raise DataError(f"client_ids: must have one entry for each of {samples} samples, got shape {list(ids.shape)}")
-    return np.unique(ids, return_inverse=True)[1]
+        raise DataError(f"{what}: must have one entry for each of {samples} samples, got shape {list(ids.shape)}")
+    return ids
 
 
 def own_kind(x: NDArray[Any], kind: Kind | None) -> Kind:

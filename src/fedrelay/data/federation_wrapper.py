@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fedrelay.data.federation import Federation, SampleKind, ShortRepr
 from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
 from fedrelay.models.nested_inputs import InputShapes
+
+W = TypeVar("W", bound="FederationWrapper")
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,3 +70,19 @@ class FederationWrapper(ShortRepr):
     def fingerprint(self) -> str:
         """The hash of the wrapped federation; a subclass that changes data must override this."""
         return self.inner.fingerprint()
+
+
+def innermost(federation: Federation) -> Federation:
+    """The federation inside all wrappers."""
+    while isinstance(federation, FederationWrapper):
+        federation = federation.inner
+    return federation
+
+
+def find_wrapper(federation: Federation, kind: type[W]) -> W | None:
+    """The outermost wrapper of a kind around a federation; None if there is none."""
+    while isinstance(federation, FederationWrapper):
+        if isinstance(federation, kind):
+            return federation
+        federation = federation.inner
+    return None

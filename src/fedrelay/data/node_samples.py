@@ -57,7 +57,7 @@ def owner_federation(
         raise DataError("--holdout: has no effect, because there are test samples already")
     x_test, y_test = arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0])
     if hold_out and len(x) == len(y):
-        rest, held_out = held_out_rows(len(y), hold_out, seed)
+        rest, held_out = held_out_rows(len(y), hold_out, seed, labels=y if y.dtype.kind in "iu" else None)
         x, y, x_test, y_test = x[rest], y[rest], x[held_out], y[held_out]
     has_test = len(y_test) > 0
     # `federate` needs at least one test sample; a train sample stands in and is removed again below.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import DEFAULT_ALPHA, ArrayFederation, Federation, build_federation
+from fedrelay.data.holdout import with_holdout
 from fedrelay.data.partition import DEFAULT_CLIENTS
 from fedrelay.data.public_samples import with_public
 from fedrelay.data.registry import load_dataset
@@ -19,7 +20,7 @@ from fedrelay.experiment.spec import DataSettings, TableSettings
 
 
 def open_federation(data: DataSettings, seed: int, task: str | None = None) -> Federation:
-    """Load the data set, partition it, and split off the validation and public samples that the settings ask for.
+    """Load the data set, partition it, and split off held-out, validation and public samples as the settings say.
 
     Args:
         data: The settings.
@@ -31,7 +32,8 @@ def open_federation(data: DataSettings, seed: int, task: str | None = None) -> F
         DataError: The data set is missing, damaged or cannot be partitioned this way.
         SpecError: A setting is unknown or has no effect.
     """
-    federation = with_validation(_partitioned(data, seed, task), data.validation, seed)
+    federation = with_holdout(_partitioned(data, seed, task), data.holdout, seed)
+    federation = with_validation(federation, data.validation, seed)
     return with_public(federation, data.public or 0, seed)
 
 

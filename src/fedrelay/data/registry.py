@@ -21,6 +21,7 @@ from fedrelay.data.loaders import (
     shakespeare,
     shapes,
     stackoverflow,
+    vowel,
 )
 from fedrelay.data.search_folders import ROOT_VARIABLE, search_folders
 from fedrelay.errors import DataError, SpecError
@@ -220,6 +221,15 @@ _SOURCES = (
         recognise=stackoverflow.recognise,
         load=stackoverflow.load,
         folders=partial(search_folders, "stackoverflow"),
+    ),
+    DatasetSource(
+        name="vowel",
+        summary="11 vowels as 10 features, 990 samples; clients are 15 speakers",
+        files=(vowel.FILE,),
+        origin="UCI Machine Learning Repository, Connectionist Bench (Vowel Recognition, Deterding data)",
+        recognise=vowel.recognise,
+        load=vowel.load,
+        folders=partial(search_folders, "vowel"),
     ),
     DatasetSource(
         name="nsl-kdd",

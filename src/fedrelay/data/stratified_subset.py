@@ -17,18 +17,21 @@ def subset(dataset: Dataset, samples: int | None, test_samples: int | None, seed
     """Keep `samples` train and `test_samples` test samples, or all where None."""
     if samples is not None:
         kept = _indices(dataset.y_train, samples, seed, "samples")
-        owner = dataset.client_train
-        dataset = replace(
-            dataset,
-            x_train=dataset.x_train[kept],
-            y_train=dataset.y_train[kept],
-            client_train=None if owner is None else np.unique(owner[kept], return_inverse=True)[1],
-        )
+        owner, names = dataset.client_train, dataset.client_names
+        dataset = replace(dataset, x_train=dataset.x_train[kept], y_train=dataset.y_train[kept])
+        if owner is not None:
+            left, renumbered = np.unique(owner[kept], return_inverse=True)
+            dataset = replace(
+                dataset, client_train=renumbered, client_names=tuple(names[each] for each in left) if names else ()
+            )
     if test_samples is not None:
         kept = _indices(dataset.y_test, test_samples, seed, "test_samples")
-        cases = {name: column[kept] for name, column in dataset.test_cases.items()}
+        known = {name: column[kept] for name, column in dataset.test_sample_names.items()}
         dataset = replace(
-            dataset, x_test=dataset.x_test[kept], y_test=dataset.y_test[kept], test_cases={"sample": kept, **cases}
+            dataset,
+            x_test=dataset.x_test[kept],
+            y_test=dataset.y_test[kept],
+            test_sample_names={"sample": kept, **known},
         )
     return dataset
 
@@ -48,7 +51,9 @@ def stratified_indices(labels: NDArray[Any], count: int, rng: np.random.Generato
     if labels.ndim > 1:  # one label per position: samples have no class
         return np.sort(rng.permutation(len(labels))[:count])
     position = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
+    by_label = np.argsort(labels, kind="stable")
+    _, first = np.unique(labels[by_label], return_index=True)
+    for same in np.split(by_label, first[1:]):
+        members = rng.permutation(same)
         position[members] = (np.arange(len(members)) + rng.random()) / len(members)
     return np.sort(np.argsort(position, kind="stable")[:count])

@@ -133,7 +133,7 @@ class Table:
         ids = _joined_names(self.ids, other.ids, len(other))
         return Table(self.source, inputs, self.categorical, targets, clients, ids, (other.source, len(self)))
 
-    def cases(self, rows: Ints) -> dict[str, NDArray[Any]]:
+    def sample_names(self, rows: Ints) -> dict[str, NDArray[Any]]:
         """What tells some rows apart: their numbers in their file, their ids and clients."""
         known = {"id": self.ids, "client": self.clients}
         numbers = np.array([self.place(int(row))[1] for row in rows], np.int64)

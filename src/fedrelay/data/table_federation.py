@@ -21,7 +21,7 @@ import numpy as np
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, Federation, build_federation, digest
-from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.federation_wrapper import FederationWrapper, find_wrapper
 from fedrelay.data.stratified_subset import stratified_indices
 from fedrelay.data.table import Ints, Table, listed, read_table, sorted_names, table_of
 from fedrelay.data.table_column_reader import chosen_rows, frame_columns, read_table_columns
@@ -103,18 +103,9 @@ class TableFederation(FederationWrapper):
         return digest("table", self.shared, self.inner.fingerprint())
 
 
-def table_part(federation: Federation) -> TableFederation | None:
-    """The clients with tables, inside wrappers; None for other data."""
-    while isinstance(federation, FederationWrapper):
-        if isinstance(federation, TableFederation):
-            return federation
-        federation = federation.inner
-    return None
-
-
 def shared_encoding(federation: Federation) -> SharedEncoding | None:
     """What clients with tables agreed on; None for other data."""
-    table = table_part(federation)
+    table = find_wrapper(federation, TableFederation)
     return None if table is None else table.shared
 
 
@@ -248,8 +239,9 @@ def _federation(
         y_test=y[test],
         classes=len(labels),
         client_train=None if table.clients is None else np.array([number[each] for each in table.clients[train]]),
+        client_names=names or (),
         task=task or default_task(labels),
-        test_cases=table.cases(test),
+        test_sample_names=table.sample_names(test),
     )
     return _encoded(distribute(rows), table, settings, labels)
 

@@ -20,13 +20,15 @@ from torch import Tensor
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.sections import Section
 from fedrelay.models.nested_inputs import logits_of
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns, optional_numbers
 from fedrelay.tasks.metric_info import LOSS as LOSS
 from fedrelay.tasks.metric_info import MetricInfo as MetricInfo
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns, optional_numbers
 from fedrelay.tasks.score_histogram import ScoreHistogram
 
 Summable = NDArray[Any] | ScoreHistogram
 """Something that adds up over samples."""
+
+_NUMBER_BYTES = 8
 
 Scores = dict[str, float | None]
 """Metric → value; None where the samples do not determine it."""
@@ -85,6 +87,11 @@ class EvaluationSums:
     def beginning_at(self, row: int) -> EvaluationSums:
         """The same sums, of samples that begin at a row of their evaluation set."""
         return self if self.first_non_finite is None else replace(self, first_non_finite=row + self.first_non_finite)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all numbers, as they are sent."""
+        return _NUMBER_BYTES * 3 + sum(value.nbytes for value in self.values.values())
 
     @property
     def mean_loss(self) -> float:
@@ -211,7 +218,7 @@ class Task(Section, ABC):
             outputs = torch.where(outputs.isfinite(), outputs, 0)
         return EvaluationSums(loss, weight, self.metric_sums(outputs, targets), len(wrong), next(iter(wrong), None))
 
-    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """Predictions for single samples as columns of a table, for `predictions.csv` of an export.
 
         By default targets and outputs, where a sample has one or a list of them, then each sample's loss and metrics.
@@ -220,20 +227,20 @@ class Task(Section, ABC):
             outputs: What `outputs_for_loss` returns.
             targets: The targets.
         """
-        columns: CaseColumns = {}
+        columns: SampleColumns = {}
         if outputs.dim() <= 2 and targets.dim() <= 2:
             columns = numbered_columns("target", targets) | numbered_columns("output", outputs, always=True)
-        return columns | self.case_scores(outputs, targets)
+        return columns | self.sample_scores(outputs, targets)
 
-    def case_scores(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_scores(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The loss and the metrics of each sample by itself, as columns."""
-        cases = [self._sums(outputs[[case]], targets[[case]]) for case in range(len(targets))]
-        scores = [self.scores(sums) for sums in cases]
-        losses = optional_numbers([sums.mean_loss if sums.weight else None for sums in cases])
+        sums_of_each = [self._sums(outputs[[sample]], targets[[sample]]) for sample in range(len(targets))]
+        scores = [self.scores(sums) for sums in sums_of_each]
+        losses = optional_numbers([sums.mean_loss if sums.weight else None for sums in sums_of_each])
         names = [name for name in (scores[0] if scores else self.metrics) if name != "loss"]
         return {"loss": losses, **{name: optional_numbers([each[name] for each in scores]) for name in names}}
 
-    def case_arrays(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_arrays(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """Predictions that no table can hold, such as masks of images: arrays `[samples, …]`, for `predictions.npz`."""
         return {}
 

@@ -20,8 +20,8 @@ from fedrelay.tasks.base import (
     TargetInfo,
     check_class_labels,
 )
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 from fedrelay.tasks.class_weights import ClassWeightedTask, ClassWeights, check_class_weights
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns
 from fedrelay.tasks.score_histogram import ScoreHistogram
 
 CALIBRATION_BINS = 15
@@ -87,7 +87,7 @@ class Binary(ClassWeightedTask):
             "squared_error": np.array([((probability - positive) ** 2).sum()]),
         }
 
-    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The prediction, and the probability of the positive class."""
         return {
             **numbered_columns("target", targets),

@@ -23,8 +23,9 @@ from fedrelay.tasks.base import (
     Task,
     check_class_labels,
 )
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
 from fedrelay.tasks.class_weights import ClassWeightedTask, ClassWeights, check_class_weights
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns
+from fedrelay.tasks.task_facts import CLASSIFICATION
 
 
 def is_plain_classification(task: Task) -> bool:
@@ -35,8 +36,8 @@ def is_plain_classification(task: Task) -> bool:
 class Classification(ClassWeightedTask):
     """Cross-entropy; accuracy, and precision, recall and F1 as means over classes."""
 
-    name: ClassVar[str] = "classification"
-    metrics: ClassVar[Mapping[str, MetricInfo]] = dict.fromkeys(("accuracy", "precision", "recall", "f1"), MetricInfo())
+    name: ClassVar[str] = CLASSIFICATION.name
+    metrics: ClassVar[Mapping[str, MetricInfo]] = CLASSIFICATION.metrics
     uses_classes: ClassVar[bool] = True
 
     class_weights: ClassWeights = Field(
@@ -77,11 +78,11 @@ class Classification(ClassWeightedTask):
         found = {"correct": actual[actual == predicted], "predicted": predicted, "actual": actual}
         return {name: np.bincount(labels, minlength=outputs.shape[-1]) for name, labels in found.items()}
 
-    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The predicted class, its probability and that of each class; of sequences, their scores."""
         if targets.dim() > 1:
             counts = (targets != IGNORED_LABEL).flatten(1).sum(1)
-            return numbered_columns("positions", counts) | self.case_scores(outputs, targets)
+            return numbered_columns("positions", counts) | self.sample_scores(outputs, targets)
         probabilities = outputs.double().softmax(-1)
         return {
             **numbered_columns("target", targets),

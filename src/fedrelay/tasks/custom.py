@@ -14,7 +14,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
 from fedrelay.experiment.spec import as_spec_error
 from fedrelay.tasks.base import LOSS, EvaluationSums, MetricInfo, Scores, Summable, TargetInfo, Task
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns
 
 Function = Callable[[Any, Tensor], Tensor]
 
@@ -126,9 +126,9 @@ class CustomTask(Task):
             )
         return found
 
-    def case_columns(self, outputs: Any, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Any, targets: Tensor) -> SampleColumns:
         """Targets and outputs, where a sample has one or a list of them, and the metrics of each sample."""
-        columns: CaseColumns = numbered_columns("target", targets) if targets.dim() <= 2 else {}
+        columns: SampleColumns = numbered_columns("target", targets) if targets.dim() <= 2 else {}
         if isinstance(outputs, Tensor) and outputs.dim() <= 2:
             columns |= numbered_columns("output", outputs, always=True)
         metrics = {name: self._metric(name, outputs, targets).float() for name in self.metrics_of}

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task, check_class_labels
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns
 
 MAX_LOG_PERPLEXITY = 700.0
 """exp() of more is no finite number."""
@@ -61,10 +61,10 @@ class LanguageModel(Task):
         loss, tokens = self.loss_sum(outputs, targets)
         return {"tokens": np.array([tokens, correct, loss], np.float64)}
 
-    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The number of tokens of each sequence, without padding, and its loss, perplexity and accuracy."""
         counts = (targets != IGNORED_LABEL).sum(1)
-        return numbered_columns("tokens", counts) | self.case_scores(outputs, targets)
+        return numbered_columns("tokens", counts) | self.sample_scores(outputs, targets)
 
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         tokens, correct, loss = np.asarray(values["tokens"]).tolist()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns
 
 
 class MultiLabel(Task):
@@ -54,7 +54,7 @@ class MultiLabel(Task):
             "samples": np.array([len(actual)]),
         }
 
-    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The prediction for each label, and its probability."""
         return {
             **numbered_columns("target", targets.long(), always=True),

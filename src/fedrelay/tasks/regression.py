@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import LOSS, MetricInfo, Scores, Summable, TargetInfo, Task
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns
 
 ROUNDING = 1e-13
 """Targets whose squares differ relatively by less are all equal, up to rounding."""
@@ -69,7 +69,7 @@ class Regression(Task):
         totals = [np.ascontiguousarray(each).sum() for each in numbers]
         return {"moments": np.array(found, np.float64), "totals": np.array(totals, np.float64)}
 
-    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The prediction of each number."""
         return numbered_columns("target", targets) | numbered_columns("prediction", outputs)
 

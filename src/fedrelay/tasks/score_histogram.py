@@ -7,6 +7,7 @@ follows from the scores alone: the bits do not depend on how samples are divided
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,16 @@ class ScoreHistogram:
         bins = [each.bins >> (dropped - each.dropped_bits) for each in (self, other)]
         return ScoreHistogram(np.concatenate(bins), np.concatenate([self.counts, other.counts]), dropped)._merged()
 
+    @classmethod
+    def joined(cls, parts: Sequence[ScoreHistogram]) -> ScoreHistogram:
+        """All entries of several histograms without dropped bits, one after another, for `repeated`."""
+        return cls(np.concatenate([each.bins for each in parts]), np.concatenate([each.counts for each in parts]))
+
+    def repeated(self, times: NDArray[np.int64]) -> ScoreHistogram:
+        """The histogram in which each entry counts so many times."""
+        kept = times > 0
+        return ScoreHistogram(self.bins[kept], self.counts[kept] * times[kept, np.newaxis], self.dropped_bits)._merged()
+
     def _merged(self) -> ScoreHistogram:
         """With one entry for each bin, and as few dropped bits as the number of bins allows."""
         if not len(self.bins):
@@ -52,6 +63,11 @@ class ScoreHistogram:
         while (starts := _starts_of_runs(ordered)).size > MOST_BINS:
             ordered, dropped = ordered >> 1, dropped + 1
         return ScoreHistogram(ordered[starts], np.add.reduceat(self.counts[order], starts), dropped)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of bins and counts."""
+        return self.bins.nbytes + self.counts.nbytes
 
     @property
     def is_possible(self) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.errors import DataError
 from fedrelay.tasks.base import MetricInfo, Scores, Summable, TargetInfo, Task, check_class_labels
-from fedrelay.tasks.case_columns import CaseColumns, numbered_columns
+from fedrelay.tasks.sample_columns import SampleColumns, numbered_columns
 
 
 class Segmentation(Task):
@@ -66,12 +66,12 @@ class Segmentation(Task):
         pairs = actual[counted] * classes + predicted[counted]
         return {"confusion": np.bincount(pairs, minlength=classes**2).reshape(classes, classes)}
 
-    def case_columns(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_columns(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The number of labelled pixels of each image, and its loss, Dice, IoU and accuracy."""
         counts = (targets != IGNORED_LABEL).flatten(1).sum(1)
-        return numbered_columns("pixels", counts) | self.case_scores(outputs, targets)
+        return numbered_columns("pixels", counts) | self.sample_scores(outputs, targets)
 
-    def case_arrays(self, outputs: Tensor, targets: Tensor) -> CaseColumns:
+    def sample_arrays(self, outputs: Tensor, targets: Tensor) -> SampleColumns:
         """The class of every pixel, as predicted and as labelled."""
         masks = {"prediction": outputs.argmax(1), "target": targets}
         smallest = np.min_scalar_type(-max(-IGNORED_LABEL, outputs.shape[1]))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
-from fedrelay.tasks.base import LOSS, MetricInfo, Task
-from fedrelay.tasks.classification import Classification
+from fedrelay.tasks.metric_info import LOSS, MetricInfo
+
+if TYPE_CHECKING:
+    from fedrelay.tasks.base import Task
 
 LABELS = {
     "auroc": "AUROC",
@@ -114,5 +116,7 @@ def metric_label(name: str) -> str:
     return LABELS.get(name, name.replace("_", " "))
 
 
-CLASSIFICATION = TaskFacts.of(Classification())
+CLASSIFICATION = TaskFacts(
+    "classification", "accuracy", dict.fromkeys(("accuracy", "precision", "recall", "f1"), MetricInfo())
+)
 """The facts of classification, judged by its accuracy."""

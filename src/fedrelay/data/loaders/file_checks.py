@@ -64,7 +64,9 @@ def check_size(path: Path, size: int) -> None:
 
 
 def max_bytes() -> int:
-    """Half of this machine's memory."""
+    """Half of this machine's memory, or of 8 GB where the system does not say how much there is (Windows)."""
+    if not hasattr(os, "sysconf"):
+        return 8 * 2**30 // 2
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 

@@ -57,8 +57,9 @@ def load(folder: Path) -> Dataset:
         y_test=np.concatenate([each.diagnosis[each.test] for each in hospitals]),
         classes=2,
         client_train=np.repeat(np.arange(len(hospitals)), [len(each.train) for each in hospitals]),
+        client_names=HOSPITALS,
         task="binary",
-        test_cases={"client": np.repeat(HOSPITALS, [len(each.test) for each in hospitals])},
+        test_sample_names={"client": np.repeat(HOSPITALS, [len(each.test) for each in hospitals])},
     )
 
 

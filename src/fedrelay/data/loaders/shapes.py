@@ -68,7 +68,7 @@ def draw_shapes(seed: int, *, clients: int = 20, train: int = 20, test: int = 5)
         scaling=standardisation(np.concatenate(x[:, :train])),
         client_train=np.repeat(np.arange(clients), train),
         task="segmentation",
-        test_cases={"client": np.repeat(np.arange(clients), test)},
+        test_sample_names={"client": np.repeat(np.arange(clients), test)},
     )
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-CaseColumns = dict[str, NDArray[Any]]
+SampleColumns = dict[str, NDArray[Any]]
 """Column → a value for each sample; None where there is none."""
 
 
-def numbered_columns(name: str, values: Tensor, *, always: bool = False) -> CaseColumns:
+def numbered_columns(name: str, values: Tensor, *, always: bool = False) -> SampleColumns:
     """The numbers of samples: one column, or `NAME_0`, `NAME_1`, … where a sample has several.
 
     Args:

@@ -12,7 +12,7 @@ from fedrelay.data.federation_wrapper import FederationWrapper
 from fedrelay.data.public_samples import FederationWithPublicSamples
 
 
-def case_names(federation: Federation) -> dict[str, NDArray[Any]]:
+def sample_names(federation: Federation) -> dict[str, NDArray[Any]]:
     """Column → a value for each test sample, in the order of `federation.test`.
 
     `sample` is the number of the sample in the test set of the data, from 0, whether or not only some of its samples
@@ -21,13 +21,13 @@ def case_names(federation: Federation) -> dict[str, NDArray[Any]]:
 
     Example:
         >>> import fedrelay as fr
-        >>> case_names(fr.load_data("heart-disease"))["client"][[0, -1]].tolist()
+        >>> sample_names(fr.load_data("heart-disease"))["client"][[0, -1]].tolist()
         ['cleveland', 'va']
     """
     if isinstance(federation, FederationWithPublicSamples):
         kept = federation.kept_indices
-        return {name: column[kept] for name, column in case_names(federation.inner).items()}
+        return {name: column[kept] for name, column in sample_names(federation.inner).items()}
     if isinstance(federation, FederationWrapper):
-        return case_names(federation.inner)
-    known = federation.dataset.test_cases if isinstance(federation, ArrayFederation) else {}
+        return sample_names(federation.inner)
+    known = federation.dataset.test_sample_names if isinstance(federation, ArrayFederation) else {}
     return {"sample": np.arange(federation.test.size), **known}
