@@ -85,6 +85,9 @@ def assert_alike(found):
         {"lr": 0.1, "clip": 0.3},
         {"lr": 0.2, "schedule": {"name": "step", "factor": 0.5}},
         {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "epochs": 2},
+        {"lr": 0.1, "steps": "equal"},
+        {"lr": 0.1, "steps": "inverse-size", "epochs": 2},
+        {"lr": 0.1, "steps": 5, "batches": "class-weighted"},
     ],
 )
 def test_unequal_clients_get_what_they_would_get_alone(toy, train):

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from fedrelay.data.samples import Samples
 from fedrelay.local.hop_context import HopContext, TrainedHop, batch_contexts, write_back
+from fedrelay.local.hop_watcher import HopWatcher
 from fedrelay.local.lane_sample_schedule import LaneSampleBlock, schedule
 from fedrelay.local.optimizers.base import HopOptimizer
-from fedrelay.local.optimizers.kept_state import kept_state
+from fedrelay.local.optimizers.state_terms import first_state
 from fedrelay.local.terms.base import call_in_place, overriding
 from fedrelay.local.trainer import (
     EagerTrainer,
@@ -80,11 +81,18 @@ class BatchedTrainer:
         self.gradient = torch.zeros_like(self.flat)
         self.bound_for_width = lru_cache(maxsize=4)(self._bind)
 
-    def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
-        """Train as many models at once as there are lanes, those of the largest clients first."""
+    def train_hops(
+        self,
+        hops: Sequence[Hop],
+        contexts: Sequence[HopContext],
+        out: Sequence[Tensor],
+        watcher: HopWatcher | None = None,
+    ) -> list[HopReport]:
+        """Train as many models at once as there are lanes, those with the most steps first. Nobody watches them."""
         samples = [self.job.federation.train_samples(hop.client).load() for hop in hops]
         sizes = [client.size for client in samples]
-        order = sorted(range(len(hops)), key=lambda number: -sizes[number])
+        steps = [self.job.steps_with(size) for size in sizes]
+        order = sorted(range(len(hops)), key=lambda number: (-steps[number], -sizes[number]))
         reports: dict[int, HopReport] = {}
         for begin in range(0, len(order), self.lanes):
             numbers = order[begin : begin + self.lanes]
@@ -113,10 +121,10 @@ class BatchedTrainer:
             seed_torch(torch_seed(self.job.seed, "dropout", *hop_key(hops[0])), self.job.train.device)
         rates = [self.job.learning_rate(hop) for hop in hops]
         lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
-        state = kept_state(self.job.terms, context) if context is not None else None
+        state = first_state(self.job.terms, context) if context is not None else None
         optimiser = self.job.optimizer.start_hop(self.job.train, lr, flat, state)
         losses = self._run_steps(hops, samples, sizes, context, optimiser)
-        steps = [self.job.train.epochs * -(-size // self.job.train.batch_size) for size in sizes]
+        steps = [self.job.steps_with(size) for size in sizes]
         norms, limits = [0.0] * len(hops), [torch.inf] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
@@ -148,7 +156,8 @@ class BatchedTrainer:
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
         totals = torch.zeros(len(hops), dtype=torch.float64)
-        for block in schedule(orders, sizes, width, flat.dtype):
+        steps = [self.job.steps_with(size) for size in sizes]
+        for block in schedule(orders, sizes, steps, width, flat.dtype):
             totals += self._run_block(block, x, y.take(block.rows).unsqueeze(2), optimiser, context)
         return totals.tolist()
 

@@ -14,7 +14,7 @@ Labels = Literal["data", "model"]
 """Which labels to use: those of the samples, or labels drawn from the model's probabilities."""
 
 _NO_LIMIT = torch.tensor([torch.inf])
-_MEAN_SIZE = torch.ones(1)
+_ONE = torch.ones(1)
 
 
 class InPlaceTensors(dict[str, Tensor]):
@@ -31,8 +31,8 @@ class InPlaceTensors(dict[str, Tensor]):
 class HopContext:
     """The tensors of one hop, or of several batched hops.
 
-    Models, states and payloads are `[size]`, or `[lanes, size]` for batched hops; `max_update_norm` and `relative_size`
-    are `[1]`, or `[lanes, 1]`. `size` is that of the trained part of a model; whole models are in
+    Models, states and payloads are `[size]`, or `[lanes, size]` for batched hops; `max_update_norm`, `relative_size`
+    and `route_lr_sum` are `[1]`, or `[lanes, 1]`. `size` is that of the trained part of a model; whole models are in
     `TrainedHop.full_context` and in the context of `adjust_received_model` and `LossTerm.loss`.
 
     Hooks write to `new_client_state` and `payload` in place; all other tensors are read-only.
@@ -59,8 +59,12 @@ class HopContext:
     max_update_norm: Tensor = _NO_LIMIT
     """The largest allowed norm of an update: `[1]`, or `[lanes, 1]`."""
 
-    relative_size: Tensor = _MEAN_SIZE
+    relative_size: Tensor = _ONE
     """The client's number of samples divided by the mean of all clients: `[1]`, or `[lanes, 1]`."""
+
+    route_lr_sum: Tensor = _ONE
+    """The sum of the learning rates of all steps of the route, as if all its hops were like this one: `[1]`, or
+    `[lanes, 1]`. With −d / route_lr_sum in the gradient of every step, SGD moves a model by d on its route."""
 
     @property
     def round_model(self) -> Tensor:

@@ -17,6 +17,7 @@ from fedrelay.local.batched_trainer import trainer_for
 from fedrelay.local.error_feedback import UNSENT
 from fedrelay.local.evaluation import headline_score
 from fedrelay.local.hop_context import HopContext
+from fedrelay.local.hop_watcher import HopWatcher
 from fedrelay.local.trainer import TrainingJob, hop_key
 from fedrelay.local.untrained_loss_check import refuse_untrained_loss
 from fedrelay.models.flat_layout import FlatModule
@@ -72,6 +73,7 @@ class HopRunner:
         contexts: Sequence[HopContext],
         out: Sequence[Tensor],
         typical: TypicalHop = NO_HOPS_YET,
+        watcher: HopWatcher | None = None,
     ) -> list[HopReport]:
         """Run hops side by side.
 
@@ -80,6 +82,7 @@ class HopRunner:
             contexts: The context of each hop. `new_client_state` and `payload` are written.
             out: Where the model of each hop is written.
             typical: The medians of the last round, for the guard.
+            watcher: Is told of every step of a single hop.
         """
         if self.job.uses_context:
             contexts = [self._complete(each.hop, at, typical) for each, at in zip(instructions, contexts, strict=True)]
@@ -91,7 +94,7 @@ class HopRunner:
         references = [context.received.clone() if copies else context.received for context in contexts]
         hops = [each.hop for each in instructions]
         with describe_errors(f"round {hops[0].round}: training on client {', '.join(str(hop.client) for hop in hops)}"):
-            reports = self.trainer.train_hops(hops, contexts, out)
+            reports = self.trainer.train_hops(hops, contexts, out, watcher)
         return [
             self._check(*each, reference, typical)
             for each, reference in zip(
@@ -103,8 +106,9 @@ class HopRunner:
         """The context with the numbers that terms and guard may need."""
         norm = self.job.guard.norm
         limit = torch.inf if norm is None else norm * typical.update_norm
-        size, limits = torch.tensor([[self.job.relative_size(hop.client)], [limit]], dtype=context.received.dtype)
-        return replace(context, relative_size=size, max_update_norm=limits)
+        numbers = [[self.job.relative_size(hop.client)], [limit], [self.job.route_lr_sum(hop)]]
+        size, limits, lr_sum = torch.tensor(numbers, dtype=context.received.dtype)
+        return replace(context, relative_size=size, max_update_norm=limits, route_lr_sum=lr_sum)
 
     def _check(
         self,

@@ -1,6 +1,7 @@
 """Which samples each lane uses at which step when clients of different sizes are trained as batched models.
 
-Lanes are sorted by size, the largest client first, so that the lanes that are active at a step are always the first.
+Lanes are sorted by their number of steps, the largest first, so that the lanes that are active at a step are always the
+first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ STEPS_PER_BLOCK = 32
 """Limits the memory of the tensors that are prepared for a whole block."""
 
 SampleOrder = Sequence[NDArray[np.int64]]
-"""The order of a client's samples in each epoch."""
+"""The order of a client's samples in each epoch, the last of which may end early."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class LaneSampleBlock:
 
 
 def schedule(
-    orders: Sequence[SampleOrder], sizes: Sequence[int], width: int, dtype: torch.dtype
+    orders: Sequence[SampleOrder], sizes: Sequence[int], steps: Sequence[int], width: int, dtype: torch.dtype
 ) -> Iterator[LaneSampleBlock]:
     """All steps of clients of these sizes, in batches of `width` samples."""
-    padding = padding_for(tuple(sizes), len(orders[0]), width, dtype)
+    padding = padding_for(tuple(sizes), tuple(steps), width, dtype)
     rows = padding.first_rows.copy()
     rows[padding.positions] += np.concatenate([order for client in orders for order in client])
     all_rows = torch.from_numpy(rows).view(len(padding.active_lanes), len(sizes), width)
@@ -68,18 +69,17 @@ class BatchPadding:
 
 
 @lru_cache(maxsize=64)  # the same sizes come again and again where clients are alike
-def padding_for(sizes: tuple[int, ...], epochs: int, width: int, dtype: torch.dtype) -> BatchPadding:
-    """The padding of batches of `width` samples for clients of these sizes."""
-    samples = np.array(sizes)
-    steps = epochs * -(-samples // width)
-    weights = sample_weights(samples, steps, width)
+def padding_for(sizes: tuple[int, ...], steps: tuple[int, ...], width: int, dtype: torch.dtype) -> BatchPadding:
+    """The padding of batches of `width` samples for clients of these sizes, with this many steps each."""
+    samples, ends = np.array(sizes), np.array(steps)
+    weights = sample_weights(samples, ends, width)
     numbers = np.arange(weights.size).reshape(-1, len(sizes), width).transpose(1, 0, 2)
     starts = np.minimum(samples.cumsum() - samples, samples.sum() - 1)  # the last clients may have no samples
     return BatchPadding(
         np.tile(np.repeat(starts, width), weights.shape[1]),
         numbers[weights > 0],
         torch.from_numpy(weights).transpose(0, 1).unsqueeze(2).to(dtype),
-        (steps > np.arange(weights.shape[1])[:, None]).sum(1).tolist(),
+        (ends > np.arange(weights.shape[1])[:, None]).sum(1).tolist(),
     )
 
 

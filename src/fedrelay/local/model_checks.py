@@ -22,9 +22,20 @@ def check_device(device: str) -> None:
         if torch.device(device).type == "meta":
             raise RuntimeError("it holds no numbers")
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise SpecError(f"train.device: {device!r} cannot be used here ({reason})") from None
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).splitlines()[0].split(". ")[0]  # PyTorch goes on with all its backends
+        if "Expected one of" in reason:
+            reason = "PyTorch has no such device"
+        elif "Could not run" in reason or isinstance(error, ImportError):
+            reason = "this build of PyTorch has no code for it"
+        here = ", ".join(_devices_here())
+        raise SpecError(f"train.device: {device!r} cannot be used here ({reason}); devices here: {here}") from None
+
+
+def _devices_here() -> list[str]:
+    """The kinds of devices that this machine and this build of PyTorch have."""
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    return [name for name, there in found.items() if there]
 
 
 def check_precision(precision: Precision, device: str, weights: torch.dtype) -> None:

@@ -144,6 +144,7 @@ def _random_inputs(job: TrainingJob) -> HookInputs:
         tensors(Payload),
         torch.full((LANES, 1), torch.inf, dtype=torch.float64),
         uniform(1) + 0.5,
+        uniform(1) + 0.5,
     )
     steps = torch.tensor([[3.0], [5.0]], dtype=torch.float64)
     return HookInputs(received + 0.1 * uniform(), uniform() - 0.5, uniform() - 0.5, steps, context)

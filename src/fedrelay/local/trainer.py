@@ -21,12 +21,16 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.samples import SampleSource
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, TransferSettings
+from fedrelay.local.class_weighted_batches import class_weighted_order
 from fedrelay.local.fisher_information import fisher_diagonal
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, write_back
+from fedrelay.local.hop_state import HopState
+from fedrelay.local.hop_watcher import HopProgress, HopWatcher
 from fedrelay.local.module_rebuilder import ModuleRebuilder
 from fedrelay.local.optimizers.base import Optimizer
 from fedrelay.local.optimizers.build import build_optimizer
-from fedrelay.local.optimizers.kept_state import kept_state
+from fedrelay.local.optimizers.state_terms import first_state
+from fedrelay.local.step_counts import step_count
 from fedrelay.local.teacher_model_runner import TeacherModelRunner
 from fedrelay.local.terms.base import LossTerm, Term, call_in_place, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor, value_count
@@ -76,6 +80,9 @@ class TrainingJob:
 
     module_rebuilder: ModuleRebuilder | None = None
     """Builds the module elsewhere; None if only the caller can."""
+
+    fixed_steps: int | None = None
+    """The steps of every hop, whatever `train` says."""
 
     @property
     def uses_context(self) -> bool:
@@ -141,6 +148,34 @@ class TrainingJob:
         """The learning rate of a hop."""
         return self.train.learning_rate(hop.round, self.rounds, hop.index, hop.route_length)
 
+    def route_lr_sum(self, hop: Hop) -> float:
+        """The sum of the learning rates of all steps of a hop's route, as if all its hops were like this one."""
+        steps = self.steps_with(self.federation.sample_count(hop.client))
+        return self.learning_rate(hop) * max(1, steps) * hop.route_length
+
+    def steps_with(self, samples: int) -> int:
+        """The number of steps of a hop at a client with this many samples."""
+        steps = self.train.steps if self.fixed_steps is None else self.fixed_steps
+        mean_size = self._mean_size if steps in ("equal", "inverse-size") else samples
+        return step_count(steps, self.train.epochs, samples, mean_size, self.steps_per_epoch)
+
+    def samples_seen(self, client: int) -> int:
+        """The samples that a hop at a client trains on; one that is used twice counts twice."""
+        samples = self.federation.sample_count(client)
+        steps, per_epoch = self.steps_with(samples), max(1, self.steps_per_epoch(samples))
+        in_epoch = samples_per_epoch(samples, self.train.batch_size, drop_last=self.drops_last_batch)
+        return steps // per_epoch * in_epoch + steps % per_epoch * self.train.batch_size
+
+    def steps_per_epoch(self, samples: int) -> int:
+        """The number of steps of a pass over this many samples."""
+        size = self.train.batch_size
+        return -(-samples_per_epoch(samples, size, drop_last=self.drops_last_batch) // size)
+
+    @cached_property
+    def drops_last_batch(self) -> bool:
+        """Whether a short last batch is left out, because of BatchNorm."""
+        return bool(batch_norms(self.module))
+
     def relative_size(self, client: int) -> float:
         """The client's number of samples divided by the mean of all clients."""
         return self.federation.sample_count(client) / self._mean_size
@@ -155,8 +190,21 @@ class Trainer(Protocol):
 
     sample_orders: SampleOrders
 
-    def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
-        """Train each received model on its hop's client and write it to its tensor in `out`."""
+    def train_hops(
+        self,
+        hops: Sequence[Hop],
+        contexts: Sequence[HopContext],
+        out: Sequence[Tensor],
+        watcher: HopWatcher | None = None,
+    ) -> list[HopReport]:
+        """Train each received model on its hop's client and write it to its tensor in `out`.
+
+        Args:
+            hops: The hops.
+            contexts: The context of each.
+            out: Where the model of each is written.
+            watcher: Is told of every step of a single hop that is trained by itself.
+        """
 
 
 class EagerTrainer:
@@ -167,6 +215,7 @@ class EagerTrainer:
         self.flat_module = flat_module
         self.sample_orders = SampleOrders(job)
         self.start_hooks = overriding(job.terms, "adjust_received_model")
+        self.moves = overriding(job.terms, "move_before_gradient")
         self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
         features = any(term.needs_features for term in self.loss_terms)
@@ -174,10 +223,16 @@ class EagerTrainer:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=job.train.device)
         self.norms = batch_norms(flat_module.module)
 
-    def train_hops(self, hops: Sequence[Hop], contexts: Sequence[HopContext], out: Sequence[Tensor]) -> list[HopReport]:
-        return [self._train(*each) for each in zip(hops, contexts, out, strict=True)]
+    def train_hops(
+        self,
+        hops: Sequence[Hop],
+        contexts: Sequence[HopContext],
+        out: Sequence[Tensor],
+        watcher: HopWatcher | None = None,
+    ) -> list[HopReport]:
+        return [self._train(*each, watcher) for each in zip(hops, contexts, out, strict=True)]
 
-    def _train(self, hop: Hop, context: HopContext, out: Tensor) -> HopReport:
+    def _train(self, hop: Hop, context: HopContext, out: Tensor, watcher: HopWatcher | None) -> HopReport:
         model = self.flat_module
         samples = self.job.federation.train_samples(hop.client)
         model.load(context.received)
@@ -192,19 +247,27 @@ class EagerTrainer:
         for term in self.start_hooks:
             term.adjust_received_model(model, full_context)
         lr = self.job.learning_rate(hop)
-        state = kept_state(self.job.terms, trained_context)
+        state = first_state(self.job.terms, trained_context)
         optimiser = self.job.optimizer.start_hop(self.job.train, lr, theta, state)
         loss_sum = self.loss_sum.zero_()
         steps = 0
-        for inputs, targets in self._batches(hop, samples):
-            loss = self._loss(inputs, targets, full_context)
-            gradient.zero_()
-            loss.backward()  # type: ignore[no-untyped-call]
+        last = torch.zeros_like(theta) if self.moves else None
+        if watcher is not None:
+            state_of_hop = HopState(model, optimiser, loss_sum, full_context, last)
+            total, per_epoch = self.job.steps_with(samples.size), max(1, self.job.steps_per_epoch(samples.size))
+            steps = state_of_hop.restore(watcher.start())
+        for inputs, targets in self._batches(hop, samples, steps):
+            if last is None:
+                loss = self._backward(inputs, targets, full_context)
+            else:
+                loss = self._backward_elsewhere(inputs, targets, full_context, last)
             for term in self.gradient_hooks:
                 call_in_place(term.add_gradient, gradient, theta, trained_context)
             optimiser.step(theta, gradient)
             loss_sum += loss.detach()
             steps += 1
+            if watcher is not None:
+                watcher.after_step(HopProgress(steps, total, per_epoch), partial(state_of_hop.snapshot, steps))
         full_model = model.collect()
         norm = 0.0
         if self.job.uses_context:
@@ -217,6 +280,27 @@ class EagerTrainer:
         [largest] = max_abs_weights(out[: self.job.layout.float_size])
         mean_loss = float(loss_sum) / max(1, steps)
         return HopReport(samples.size, steps, mean_loss, largest, norm, norm > float(context.max_update_norm), lr=lr)
+
+    def _backward(self, inputs: Inputs, targets: Tensor, context: HopContext) -> Tensor:
+        """The loss of a batch; its gradient is in the module's gradient afterwards."""
+        loss = self._loss(inputs, targets, context)
+        self.flat_module.gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    def _backward_elsewhere(self, inputs: Inputs, targets: Tensor, context: HopContext, last: Tensor) -> Tensor:
+        """The same where terms have moved the model, which comes back; `last` is the last gradient, and the new one."""
+        theta, gradient = self.flat_module.trained, self.flat_module.gradient
+        here = theta.clone()
+        for term in self.moves:
+            if term.gradients_per_step == 2:
+                self._backward(inputs, targets, context)
+                last.copy_(gradient)
+            call_in_place(term.move_before_gradient, theta, last)
+        loss = self._backward(inputs, targets, context)
+        last.copy_(gradient)
+        theta.copy_(here)
+        return loss
 
     def _loss(self, inputs: Inputs, targets: Tensor, context: HopContext) -> Tensor:
         norms = [norm for norm in self.norms if norm.training] if len(targets) == 1 else []
@@ -238,17 +322,25 @@ class EagerTrainer:
         seed_torch(torch_seed(self.job.seed, "fisher", *hop_key(hop)), self.job.train.device)
         return fisher_diagonal(self.flat_module, self.job.task, samples, labels)
 
-    def _batches(self, hop: Hop, samples: SampleSource) -> Iterator[tuple[Inputs, Tensor]]:
+    def _batches(self, hop: Hop, samples: SampleSource, done: int = 0) -> Iterator[tuple[Inputs, Tensor]]:
+        """The batches of a hop, without the first ones, which were trained on before."""
         train, count = self.job.train, samples.size
         size = train.batch_size
         end = samples_per_epoch(count, size, drop_last=bool(self.norms))
+        first, done = divmod(done, max(1, -(-end // size)))
         for epoch, order in enumerate(self.sample_orders.of_hop(hop, count)):
+            if epoch < first:
+                continue
             seed = torch_seed(self.job.seed, "reading", *hop_key(hop), epoch)
             for x, y in samples.pieces(order[:end], size, seed):
+                if done >= -(-len(y) // size):
+                    done -= -(-len(y) // size)
+                    continue
                 inputs, targets = self.flat_module.to_inputs(x), y.to(train.device)
-                for begin in range(0, len(targets), size):
+                for begin in range(done * size, len(targets), size):
                     rows = slice(begin, begin + size)
                     yield rows_of(inputs, rows), targets[rows]
+                done = 0
 
 
 def batch_norms(module: nn.Module) -> list[nn.Module]:
@@ -259,11 +351,6 @@ def batch_norms(module: nn.Module) -> list[nn.Module]:
 def samples_per_epoch(count: int, batch_size: int, *, drop_last: bool) -> int:
     """How many of `count` samples are used; only BatchNorm models drop a short last batch, and never their only one."""
     return count - count % batch_size if drop_last and count > batch_size else count
-
-
-def steps_of_hop(train: TrainSettings, samples: int, *, drop_last: bool) -> int:
-    """The number of steps of a hop at a client with this many samples."""
-    return train.epochs * -(-samples_per_epoch(samples, train.batch_size, drop_last=drop_last) // train.batch_size)
 
 
 def run_end_hooks(job: TrainingJob, hops: Sequence[Hop], context: HopContext, outcome: TrainedHop) -> Tensor:
@@ -316,12 +403,21 @@ class SampleOrders:
         self.ahead = {hop: self._draw(hop, self.job.federation.sample_count(hop.client)) for hop in hops}
 
     def of_hop(self, hop: Hop, samples: int) -> list[NDArray[np.int64]]:
-        """One order per epoch of a hop."""
+        """One order per epoch of a hop; the last epoch may end early."""
         return self.ahead.pop(hop, None) or self._draw(hop, samples)
 
     def _draw(self, hop: Hop, samples: int) -> list[NDArray[np.int64]]:
-        rng = self.keyed.at(*hop_key(hop))
-        return [rng.permutation(samples) for _ in range(self.job.train.epochs)]
+        rng, steps = self.keyed.at(*hop_key(hop)), self.job.steps_with(samples)
+        per_epoch = max(1, self.job.steps_per_epoch(samples))
+        epochs = max(1, -(-steps // per_epoch))
+        if self.job.train.batches == "class-weighted":
+            labels = self.job.federation.train_samples(hop.client).targets().numpy()
+            orders = [class_weighted_order(labels, rng) for _ in range(epochs)]
+        else:
+            orders = [rng.permutation(samples) for _ in range(epochs)]
+        if rest := steps % per_epoch:
+            orders[-1] = orders[-1][: rest * self.job.train.batch_size]
+        return orders
 
 
 def hop_key(hop: Hop) -> tuple[int, ...]:

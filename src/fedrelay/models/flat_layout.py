@@ -220,6 +220,15 @@ class FlatModule:
         with torch.autocast(self.flat.device.type, torch.bfloat16):
             return in_float32(call_module(self.module, inputs))
 
+    def private_buffers(self) -> list[Tensor | None]:
+        """The non-persistent buffers as they are now; they are not part of the model."""
+        return [owner._buffers[leaf] for owner, leaf, _ in self._private]
+
+    def set_private_buffers(self, values: list[Tensor | None]) -> None:
+        """Set the non-persistent buffers."""
+        for (owner, leaf, first), value in zip(self._private, values, strict=True):
+            owner._buffers[leaf] = None if value is None else value.to(first.device)
+
     def load(self, flat: Tensor) -> None:
         """Load a model."""
         self.flat.copy_(flat)

@@ -19,6 +19,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.state_until_merge import state_after_merges
+from fedrelay.local.terms.base import MergedRound
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.merge.base import MergeInput
@@ -79,7 +80,8 @@ class Problem:
         self.engine.commit_client_state()
         home = [arrival.weights.clone() for arrival in arrivals]
         for term in self.terms:
-            self.server = term.update_server_state(self.server, arrivals, len(self.rows))
+            merged = MergedRound(self.weights, self.weights, arrivals, len(self.rows), self.server)
+            self.server = {**self.server, **term.after_merge(merged).server_state}
         if self.merge is not None:
             self.weights, self.memory = self.merge.apply(
                 MergeInput(self.weights, arrivals, self.layout, len(self.rows), self.job.train, None, self.memory)

@@ -15,7 +15,7 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.fisher_information import draw_labels
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.optimizers.kept_state import optimizer_state_terms
+from fedrelay.local.optimizers.state_terms import optimizer_state_terms
 from fedrelay.local.terms.fisher_penalty import FisherPenalty
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.merge.last_route import LastRoute
@@ -118,10 +118,10 @@ def test_several_come_home_as_their_mean_by_samples():
         hop = HopReport(samples, 1, 0.0)
         return Arrival(route, (route,), torch.zeros(1), (hop,), {"fisher": torch.tensor([fisher])})
 
-    server = FisherPenalty().update_server_state(
-        {"other": torch.ones(1)}, [arrival(0, 10, 1.0), arrival(1, 30, 3.0)], 5
-    )
-    assert {name: tensor.item() for name, tensor in server.items()} == {"other": 1.0, "fisher": 2.5}
+    model, arrivals = torch.zeros(1), [arrival(0, 10, 1.0), arrival(1, 30, 3.0)]
+    sent, kept = FisherPenalty().after_merge(fr.MergedRound(model, model, arrivals, 5, {"other": torch.ones(1)}))
+    assert {name: tensor.item() for name, tensor in sent.items()} == {"fisher": 2.5}
+    assert kept == {}
 
 
 def test_the_authors_optimiser(small):

@@ -15,6 +15,7 @@ from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
 from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.batched_trainer import batched_model_for
+from fedrelay.local.terms.base import MergedRound
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
 from fedrelay.local.terms.control_variates import ControlVariates
@@ -45,9 +46,9 @@ def run_two_rounds(federation, terms, routes, *, executor=InlineExecutor, lanes=
             RoundPlan(round, tuple(map(Route, routes))), AS_PLANNED, RoundInputs(weights, {}, server)
         )
         engine.commit_client_state()
-        for term in terms:
-            server = term.update_server_state(server, arrivals, 6)
         models = torch.stack([arrival.weights for arrival in arrivals])
+        for term in terms:
+            server = server | term.after_merge(MergedRound(models.mean(0), weights, arrivals, 6, server)).server_state
         weights = models.mean(0)
     payload = {name: torch.stack([a.payload[name] for a in arrivals]) for name in job.tensor_names(Payload)}
     engine.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +39,12 @@ class HopOptimizer(Protocol):
 
     def step(self, theta: Tensor, gradient: Tensor) -> None:
         """Update `theta`, or its first lanes, in place. `gradient` is overwritten."""
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Everything that the next step depends on besides the weights, as plain data and tensors."""
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on from a snapshot."""
 
 
 class Optimizer(Section, ABC):
@@ -98,6 +104,13 @@ class _Run:
         if not isinstance(lr, float):
             lr = lr[: len(theta)]
         self.update(theta, gradient, state, lr, train)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return dict(self.state)
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        for name, tensor in self.state.items():
+            tensor.copy_(snapshot[name])
 
 
 def clip_gradient(gradient: Tensor, most: float) -> None:

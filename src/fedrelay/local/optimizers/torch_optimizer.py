@@ -131,6 +131,20 @@ class _TorchRun:
             clip_gradient(gradient, self.clip)
         _step(self.optimizer, gradient)
 
+    def snapshot(self) -> Mapping[str, Any]:
+        [group] = self.optimizer.param_groups
+        settings = {name: value for name, value in group.items() if name != "params"}
+        return {"state": dict(self.optimizer.state[_parameter(self.optimizer)]), "settings": settings}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        parameter = _parameter(self.optimizer)
+        self.optimizer.param_groups[0].update(snapshot["settings"])
+        # Not with load_state_dict, which converts tensors to the type of the weights.
+        self.optimizer.state[parameter] = {
+            name: value.to(parameter.device) if isinstance(value, Tensor) and value.dim() else value
+            for name, value in snapshot["state"].items()
+        }
+
 
 def _parameter(optimizer: torch.optim.Optimizer) -> Tensor:
     found: Tensor = optimizer.param_groups[0]["params"][0]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -28,6 +28,39 @@ Noise = Callable[[str], Tensor]
 """Purpose → standard normal numbers in the shape of the model (or of the batched models), drawn for this hop only."""
 
 
+@dataclass(frozen=True)
+class MergedRound:
+    """A round after its merge, as a term sees it at the server."""
+
+    merged: Tensor
+    """The merged model, as all terms have adjusted it."""
+
+    before: Tensor
+    """The model with which the routes started."""
+
+    arrivals: Sequence[Arrival]
+    """The models that were merged, with their payloads."""
+
+    clients: int
+    """The number of all clients, whether or not they took part."""
+
+    server_state: Mapping[str, Tensor] = field(default_factory=dict)
+    """The server state of all terms; a missing tensor is zero."""
+
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+    """`TermResult.state` of the last call; empty before the first merge."""
+
+
+class TermResult(NamedTuple):
+    """What a term leaves at the server after a merge."""
+
+    server_state: Mapping[str, Tensor] = {}
+    """Tensors of this term that are sent to all clients from now on, as declared in `tensors`. Others stay."""
+
+    state: Mapping[str, Tensor] = {}
+    """Tensors of any shape that stay at the server, for the next merge."""
+
+
 class Term(Section, ABC):
     """Something that a client does besides plain training.
 
@@ -41,12 +74,13 @@ class Term(Section, ABC):
     `adapt_model`               once, before the first round          – (returns the module to train)
     `check_model`               once, after `adapt_model` of all      – (refuses a module that does not fit)
     `adjust_received_model`     before the first step of a hop        `model.flat`
+    `move_before_gradient`      at every step, before the loss        `theta`, until the gradient is known
     `add_gradient`              at every step, after the loss         `gradient`
     `adjust_trained_model`      after the last step                   `theta`
     `adjust_sent_model`         as the last change before sending     `theta`
     `write_state_and_payload`   at the end of a hop                   `context.new_client_state`, `context.payload`
     `adjust_merged_model`       at the server, after a merge          – (returns the model)
-    `update_server_state`       at the server, after a merge          – (returns the server state)
+    `after_merge`               at the server, as the last of all     – (returns what stays there and is sent)
     ==========================  ====================================  ==============================================
 
     `theta` and `gradient` are the trained part of one model, `[size]`, or of several batched models, `[lanes, size]`.
@@ -121,6 +155,19 @@ class Term(Section, ABC):
         """μ, if the term adds μ(θ − received) to the gradient; else 0. The merge `nova` needs it."""
         return 0.0
 
+    def pull_to_anchor(self, relative_size: float) -> float:
+        """s, if the term adds s(θ − a) to the gradient for some model a; else 0. Sealed routes bound it.
+
+        Args:
+            relative_size: The client's number of samples divided by the mean of all clients.
+        """
+        return self.proximal_strength_for_merge
+
+    @property
+    def gradients_per_step(self) -> int:
+        """How many gradients a step computes; 2 if `move_before_gradient` gets the gradient of the same batch."""
+        return 1
+
     def check_train_settings(self, train: TrainSettings) -> None:
         """Refuse training settings that this term cannot work with.
 
@@ -138,6 +185,17 @@ class Term(Section, ABC):
         Only called for terms that are not batchable.
         """
 
+    def move_before_gradient(self, theta: Tensor, gradient: Tensor) -> None:
+        """Move the model in place to where the gradient of a step is computed; it comes back before the step.
+
+        Only called for terms that are not batchable.
+
+        Args:
+            theta: The model.
+            gradient: The gradient of the loss for the same batch, if `gradients_per_step` is 2; otherwise that of the
+                last step of the hop, and zeros in the first.
+        """
+
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         """Add this term's gradient to `gradient` in place."""
 
@@ -150,21 +208,13 @@ class Term(Section, ABC):
     def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         """Write `context.new_client_state` (initially a copy of `context.client_state`) and `context.payload`."""
 
-    def update_server_state(
-        self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
-    ) -> Mapping[str, Tensor]:
-        """Return the new server state.
-
-        Args:
-            server_state: The tensors of all terms; a missing one is zero. Pass on those of other terms.
-            arrivals: The models that were merged, with their payloads.
-            clients: The number of all clients, whether or not they took part.
-        """
-        return server_state
-
     def adjust_merged_model(self, merged: Tensor, before: Tensor, layout: FlatLayout) -> Tensor:
         """Return the merged model as the server keeps it; `before` is the model before the merge."""
         return merged
+
+    def after_merge(self, round: MergedRound) -> TermResult:
+        """Return the server state that clients get from now on, and what the next call of this hook needs."""
+        return TermResult()
 
 
 TASKS_WITH_LOGITS = frozenset({"classification", "language-model"})

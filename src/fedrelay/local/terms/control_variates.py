@@ -24,7 +24,6 @@ they take turns, in the order of their numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -34,9 +33,8 @@ from torch import Tensor
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.hop_context import HopContext, TrainedHop
-from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.base import MergedRound, Term, TermResult
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState, TermTensor
-from fedrelay.routes.arrival import Arrival
 
 
 class ControlVariates(Term):
@@ -82,12 +80,10 @@ class ControlVariates(Term):
         context.new_client_state["control-change"].add_(added)
         context.payload["control-change"].add_(added)
 
-    def update_server_state(
-        self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
-    ) -> Mapping[str, Tensor]:
-        total = arrivals[0].payload["control-change"].clone()
-        for arrival in arrivals[1:]:
+    def after_merge(self, round: MergedRound) -> TermResult:
+        total = round.arrivals[0].payload["control-change"].clone()
+        for arrival in round.arrivals[1:]:
             total.add_(arrival.payload["control-change"])
-        mean = total / clients
-        control = server_state["control"] + mean if "control" in server_state else mean
-        return {**server_state, "control": control}
+        mean = total / round.clients
+        known = round.server_state
+        return TermResult({"control": known["control"] + mean if "control" in known else mean})

@@ -31,6 +31,9 @@ class DriftPenalty(AnchoredTerm):
     alpha: float = Field(0.1, gt=0, description="strength of the penalty")
     alpha_by_size: bool = Field(False, description="divide the strength by the client's size relative to the mean")
 
+    def pull_to_anchor(self, relative_size: float) -> float:
+        return self.alpha / relative_size if self.alpha_by_size else self.alpha
+
     def add_gradient(self, gradient: Tensor, theta: Tensor, context: HopContext) -> None:
         penalty = theta - self.anchor_model(context) + context.client_state["drift"]
         gradient.add_(penalty.div_(context.relative_size) if self.alpha_by_size else penalty, alpha=self.alpha)

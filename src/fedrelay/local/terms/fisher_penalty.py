@@ -15,16 +15,14 @@ clients, which is `train.optimizer=adam`, `train.optimizer_state=payload`, `trai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor
 
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop
-from fedrelay.local.terms.base import TASKS_WITH_LOGITS, Term, mean_of_payloads
+from fedrelay.local.terms.base import TASKS_WITH_LOGITS, MergedRound, Term, TermResult, mean_of_payloads
 from fedrelay.local.terms.tensor_declarations import Payload, TermTensor
-from fedrelay.routes.arrival import Arrival
 
 
 class FisherPenalty(Term):
@@ -49,7 +47,5 @@ class FisherPenalty(Term):
     def write_state_and_payload(self, context: HopContext, outcome: TrainedHop) -> None:
         context.payload["fisher"].mul_(self.memory).add_(outcome.fisher(self.labels))
 
-    def update_server_state(
-        self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
-    ) -> Mapping[str, Tensor]:
-        return {**server_state, "fisher": mean_of_payloads(arrivals, "fisher")}
+    def after_merge(self, round: MergedRound) -> TermResult:
+        return TermResult({"fisher": mean_of_payloads(round.arrivals, "fisher")})

@@ -25,9 +25,8 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.hop_context import HopContext, TrainedHop
 from fedrelay.local.optimizers.base import State, StateTensor
 from fedrelay.local.optimizers.build import build_optimizer
-from fedrelay.local.terms.base import Term, mean_of_payloads
+from fedrelay.local.terms.base import MergedRound, Term, TermResult, mean_of_payloads
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, TermTensor
-from fedrelay.routes.arrival import Arrival
 
 
 class OptimizerStateTerm(Term):
@@ -82,11 +81,9 @@ class PayloadOptimizerStateTerm(OptimizerStateTerm):
     def written_to(self, context: HopContext) -> Mapping[str, Tensor]:
         return context.payload
 
-    def update_server_state(
-        self, server_state: Mapping[str, Tensor], arrivals: Sequence[Arrival], clients: int
-    ) -> Mapping[str, Tensor]:
+    def after_merge(self, round: MergedRound) -> TermResult:
         names = [tensor_name(each) for each in self.state]
-        return {**server_state, **{name: mean_of_payloads(arrivals, name) for name in names}}
+        return TermResult({name: mean_of_payloads(round.arrivals, name) for name in names})
 
 
 def tensor_name(tensor: StateTensor) -> str:
@@ -109,6 +106,6 @@ def optimizer_state_terms(train: TrainSettings) -> tuple[OptimizerStateTerm, ...
     return (kind(state=state),)
 
 
-def kept_state(terms: Sequence[Term], context: HopContext) -> State | None:
+def first_state(terms: Sequence[Term], context: HopContext) -> State | None:
     """The state that the optimiser starts a hop with; None if every hop starts anew."""
     return next((term.read(context) for term in terms if isinstance(term, OptimizerStateTerm)), None)

@@ -17,7 +17,7 @@ from fedrelay.experiment.spec import TrainSettings, experiment
 from fedrelay.local.batched_trainer import BatchedTrainer, trainer_for
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.optimizers.build import build_optimizer
-from fedrelay.local.optimizers.kept_state import optimizer_state_terms
+from fedrelay.local.optimizers.state_terms import optimizer_state_terms
 from fedrelay.local.trainer import EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.rng import generator

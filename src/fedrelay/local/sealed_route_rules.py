@@ -8,17 +8,17 @@ from dataclasses import replace
 
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import Payload
-from fedrelay.local.trainer import TrainingJob, steps_of_hop
+from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.plan import Hop
 
 LEAST_RATE = 0.1
 """The least learning rate of a hop, as a share of the largest on its route."""
 
 LEAST_KEPT = 0.5
-"""The least share of the received weights that weight decay leaves in one hop."""
+"""The least share of the received weights that weight decay leaves in one hop, and of their change that terms leave."""
 
 MOST_PULL = 0.1
-"""The largest share of the way to its anchor by which one step of a proximal term moves a model."""
+"""The largest share of the way to its anchor by which one step of a term moves a model."""
 
 
 def least_clients(terms: Iterable[Term]) -> int:
@@ -38,24 +38,30 @@ def uneven_payload(terms: Iterable[Term]) -> str:
     return next((tensor.name for tensor in tensors if not tensor.scalar and not tensor.adds_up), "")
 
 
-def uneven_settings(job: TrainingJob, hop: Hop) -> str:
-    """Why settings would show the work of some clients of a route far more than that of others; empty if they do not.
-
-    Args:
-        job: The job, at the client itself.
-        hop: Its hop.
-    """
+def uneven_rates(job: TrainingJob, hop: Hop) -> str:
+    """Why rates would show the work of some clients of a hop's route far more than others'; empty if they do not."""
     rates = [job.learning_rate(replace(hop, index=index)) for index in range(hop.route_length)]
     if min(rates) < LEAST_RATE * max(rates) * (1 - 1e-9):
         return f"train.chain_schedule: the rates of a sealed route differ by {1 / LEAST_RATE:g} times at most"
+    return ""
+
+
+def erasing_settings(job: TrainingJob, hop: Hop) -> str:
+    """Why a hop would erase the work of the clients before it; empty if it does not."""
     rate = job.learning_rate(hop)
-    steps = steps_of_hop(job.train, job.federation.sample_count(hop.client), drop_last=False)
+    steps = job.steps_with(job.federation.sample_count(hop.client))
     if max(0.0, 1 - rate * job.train.weight_decay) ** steps < LEAST_KEPT:
         return (
             f"train.weight_decay: {job.train.weight_decay:g} erases more than half of what a client of a sealed route "
             "receives; use less"
         )
     for term in job.terms:
-        if rate * term.proximal_strength_for_merge > MOST_PULL:
-            return f"terms: a proximal term of a sealed route has mu times train.lr up to {MOST_PULL:g}; use less"
+        pull = rate * term.pull_to_anchor(job.relative_size(hop.client))
+        if pull > MOST_PULL:
+            return f"terms: a term of a sealed route pulls to its anchor by up to {MOST_PULL:g} / train.lr; use less"
+        if term.needs_round_model and (1 - pull) ** steps < LEAST_KEPT:
+            return (
+                f"terms: a pull of {pull / rate:g} to the round's model erases more than half of what a client of a "
+                "sealed route has changed; use less, or anchor=recv"
+            )
     return ""
