@@ -9,7 +9,7 @@ from tests.cost.closed_forms import FedGspCosts, RoundShape
 
 from fedrelay.cost.devices import ClockSettings, Device
 from fedrelay.cost.ledger import SERVER
-from fedrelay.cost.time_model import RouteTime, TimeModel, VirtualTime
+from fedrelay.cost.time_model import RouteTime, TimeModel, VirtualTime, once
 from fedrelay.routes.plan import RoundPlan, Route
 
 DEVICES = {
@@ -19,7 +19,9 @@ DEVICES = {
 }
 SAMPLES = {0: 10, 1: 5, 2: 20}
 # Hops take 10, 10 and 10 s; 10 bytes are 80 bits.
-TIMES = TimeModel(DEVICES.__getitem__, SAMPLES.__getitem__, sample_flops=50.0, epochs=2, payloads={"model": 10})
+TIMES = TimeModel(
+    DEVICES.__getitem__, SAMPLES.__getitem__, sample_flops=50.0, passes=lambda client: 2, payloads={"model": 10}
+)
 
 
 def plan(*routes: tuple[int, ...], handover="direct") -> RoundPlan:
@@ -29,7 +31,7 @@ def plan(*routes: tuple[int, ...], handover="direct") -> RoundPlan:
 def alike(seconds=1.0, samples=1) -> TimeModel:
     """Hops take the same number of seconds everywhere, transfers none."""
     device = Device(flops=1 / seconds, down=1, up=1, latency=0)
-    return TimeModel(lambda client: device, lambda client: samples, sample_flops=1, epochs=1, payloads={})
+    return TimeModel(lambda client: device, lambda client: samples, sample_flops=1, passes=once, payloads={})
 
 
 def alone(clients, handover="direct") -> RouteTime:
@@ -46,7 +48,7 @@ class TestRoutes:
         assert TIMES.transfer_time(1, 2) == 80 / 10 + 2 + 0  # the sender's is
 
     def test_all_that_travels_counts_and_shares_one_latency(self):
-        loaded = TimeModel(TIMES.device, TIMES.samples, 50.0, 2, {"model": 10, "control": 10})
+        loaded = TimeModel(TIMES.device, TIMES.samples, 50.0, TIMES.passes, {"model": 10, "control": 10})
         assert loaded.transfer_time(SERVER, 0) == 160 / 80 + 1
 
     def test_a_direct_route(self):
@@ -107,7 +109,7 @@ class TestRounds:
     def test_a_handover_through_the_server_delays_the_next_hop(self):
         # Ways of 1 s to and from the net; client 1 is at work from 1 to 6 s when the other route comes at 5.5 s.
         samples = {0: 25, 1: 50}
-        watch = TimeModel(lambda client: Device(10, 1, 1, 1.0), samples.__getitem__, 1, 1, {})
+        watch = TimeModel(lambda client: Device(10, 1, 1, 1.0), samples.__getitem__, 1, once, {})
         found = watch.route_times(plan((0, 1), (1,), handover="server"))
         assert [route.waiting for route in found] == [0.5, 0]
         assert [route.seconds for route in found] == [4 + 7.5 + 0.5, 2 + 5]
@@ -119,7 +121,7 @@ class TestRounds:
 
     def test_rotations_are_as_slow_as_their_slowest_client(self):
         # Each of 4 routes needs the slow client for 10 s: 40 s, and the last one then goes through the other three.
-        watch = TimeModel(lambda c: Device(0.1 if c == 0 else 1, 1, 1, 0), lambda c: 1, 1, 1, {})
+        watch = TimeModel(lambda c: Device(0.1 if c == 0 else 1, 1, 1, 0), lambda c: 1, 1, once, {})
         rotations = plan(*[tuple((start + hop) % 4 for hop in range(4)) for start in range(4)])
         assert {route.training for route in watch.route_times(rotations)} == {13}
         assert watch.round_time(rotations).virtual_seconds >= 40
@@ -149,7 +151,7 @@ class TestRounds:
 
     def test_training_time_is_that_of_fedgsps_cost_model(self):
         clock = ClockSettings(profile="fedgsp")
-        watch = TimeModel(clock.devices(1, 20), lambda client: 226, clock.sample_flops, 1, {"model": 25_200_000})
+        watch = TimeModel(clock.devices(1, 20), lambda client: 226, clock.sample_flops, once, {"model": 25_200_000})
         longest, _ = watch.route_times(plan((0, 1, 2, 3), (4, 5, 6), handover="server"))
         model = FedGspCosts(merge_flops=0)
         assert longest.training == pytest.approx(model.computing_seconds([RoundShape(2, 904)]))

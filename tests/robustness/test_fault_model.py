@@ -23,7 +23,7 @@ from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution_overlay import AS_PLANNED, NO_FAULT_COSTS, FaultCosts, TamperedHop
 from fedrelay.routes.plan import AsyncRoundInfo, RoundPlan, Route
 
-TIMES = TimeModel(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, 1, {"model": 1})
+TIMES = TimeModel(lambda client: Device(1.0, 8.0, 8.0, 0.0), lambda client: 10, 1.0, lambda client: 1, {"model": 1})
 """Ten seconds at every client and one on every way."""
 
 PLAN = RoundPlan(3, (Route((0, 1, 2, 3)), Route((4, 5))))

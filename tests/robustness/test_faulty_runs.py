@@ -16,7 +16,8 @@ from fedrelay.experiment.spec import experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.state_until_merge import state_after_merges
 from fedrelay.local.terms.control_variates import ControlVariates
-from fedrelay.runtime.run_folder import RunFolder, RunFolderReader
+from fedrelay.runtime.run_folder import RunFolder
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
 RUN = {"rounds": 6, "fraction": 0.5, "lr": 0.1, "workers": 1}

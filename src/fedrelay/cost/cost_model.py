@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -21,11 +21,13 @@ from fedrelay.cost.ledger import (
     transfer_totals,
 )
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
-from fedrelay.cost.time_model import TimeModel, VirtualTime, one_after_another
+from fedrelay.cost.time_model import TimeModel, VirtualTime, once, one_after_another
 from fedrelay.data.table_federation import shared_encoding
+from fedrelay.engines.start import data_at_nodes
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import value_count
+from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.batched import BatchedModel
 from fedrelay.robustness.guard import guard_forward_passes
 from fedrelay.routes.execution_overlay import NO_FAULT_COSTS, FaultCosts
@@ -39,7 +41,7 @@ class CostModel:
         self.prepared = prepared
         self.models = _models(prepared)
         """The model of each kind of transfer: name → bytes."""
-        self._time_models: dict[tuple[tuple[str, ...], ...], TimeModel] = {}
+        self._time_models: dict[tuple[int, tuple[tuple[str, ...], ...]], TimeModel] = {}
 
     @property
     def payloads(self) -> dict[str, int]:
@@ -107,7 +109,9 @@ class CostModel:
     def time_model(self, plan: RoundPlan) -> TimeModel:
         """The time model of a round; all rounds in which the same things travel share it."""
         extras = self.extras(plan)
-        key = tuple((kind, *names) for kind, names in extras.items())
+        terms = self.prepared.phase(plan.round).terms
+        gradients = max((term.gradients_per_step for term in terms), default=1)
+        key = (gradients, tuple((kind, *names) for kind, names in extras.items()))
         if key not in self._time_models:
             prepared = self.prepared
             checks = guard_forward_passes(prepared.experiment.guard, prepared.federation)
@@ -115,7 +119,7 @@ class CostModel:
                 self.devices,
                 prepared.federation.sample_count,
                 self.sample_flops,
-                prepared.experiment.train.epochs,
+                _passes_per_hop(prepared.job(plan.round), gradients),
                 {},
                 self._with_models(extras),
                 prepared.method.clock.merge_seconds,
@@ -180,8 +184,37 @@ class CostModel:
             return None
         updates = sum(step.updates for step in steps)
         line = ledger_line(0, sent, updates=updates, longest=min(1, updates))
-        times = TimeModel(self.devices, self.prepared.federation.sample_count, self.sample_flops, 1, {})
+        times = TimeModel(self.devices, self.prepared.federation.sample_count, self.sample_flops, once, {})
         return line | one_after_another(map(times.setup_time, steps))._asdict()
+
+    def evaluation_line(self, round: int, sent: Mapping[int, int], *, own_models: bool) -> dict[str, Any] | None:
+        """The line of the ledger of an evaluation of single clients; None where all data are in one place.
+
+        Args:
+            round: The round after which they were evaluated.
+            sent: Client → the bytes of its answer.
+            own_models: Whether clients evaluate models of their own. They have these already, unless they are nodes.
+        """
+        prepared = self.prepared
+        if prepared.method.pools_data or not sent:
+            return None
+        own = own_models and not data_at_nodes(prepared.experiment)
+        step = SetupCost(
+            tuple(sent),
+            down=None if own else SetupTransfer("evaluated model", prepared.layout.bytes),
+            up=SetupTransfer("evaluation", tuple(sent.values())),
+            work=lambda samples, flops: samples * flops,
+        )
+        train, steps = prepared.experiment.train, prepared.experiment.eval.fine_tune
+
+        def trained_samples(client: int) -> int:
+            """How many samples could be trained on in the time: a forward pass is a third of it."""
+            tuning = steps * min(train.batch_size, prepared.federation.sample_count(client))
+            return tuning + -(-prepared.held_out_counts[client] // 3)
+
+        times = TimeModel(self.devices, trained_samples, self.sample_flops, once, {}).setup_time(step)
+        line = ledger_line(round, step.totals(), updates=0, longest=0)
+        return line | times._asdict() | {"evaluation": True}
 
     def privacy(self, hops: Mapping[int, int]) -> dict[str, Any]:
         """The privacy that clients have spent after this number of hops each; empty without differential privacy."""
@@ -209,3 +242,10 @@ def _table_costs(prepared: PreparedExperiment) -> tuple[SetupCost, ...]:
         SetupCost(clients, up=SetupTransfer("table sums", [shared.sent[client] for client in clients])),
         SetupCost(clients, down=SetupTransfer("table encoding", shared.received)),
     )
+
+
+def _passes_per_hop(job: TrainingJob, gradients: int) -> Callable[[int], float]:
+    """Client → how often a hop goes through its samples, if each step computes this many gradients."""
+    if job.train.steps == "by-size":
+        return lambda client: job.train.epochs * gradients
+    return lambda client: gradients * job.samples_seen(client) / max(1, job.federation.sample_count(client))

@@ -136,7 +136,7 @@ class SetupTransfer(NamedTuple):
 
 @dataclass(frozen=True)
 class SetupCost:
-    """What clients do once before the first round, side by side: receive something, compute, send something."""
+    """What clients do before the first round or between rounds, side by side: receive something, compute, send."""
 
     clients: Sequence[int]
     down: SetupTransfer | None = None

@@ -2,7 +2,7 @@
 
 Every client has a speed in FLOP/s and a link with a bandwidth in bit/s each way and a latency in seconds. A hop takes
 
-    FLOPs of one sample (forward and backward) · samples · epochs / speed
+    FLOPs of one sample (forward and backward) · samples · passes over them / speed
 
 and a transfer takes the bytes of all that travels, as in the ledger, over the bandwidth, plus the latency:
 
@@ -75,6 +75,11 @@ def side_by_side(routes: Sequence[RouteTime], merging: float = 0.0) -> VirtualTi
     )
 
 
+def once(client: int) -> float:
+    """One pass over the samples of any client."""
+    return 1.0
+
+
 @dataclass(frozen=True)
 class TimeModel:
     """How long hops, transfers, routes, rounds and setup steps take."""
@@ -84,7 +89,9 @@ class TimeModel:
     """Client → its number of samples."""
 
     sample_flops: float
-    epochs: int
+    passes: Callable[[int], float]
+    """Client → how often a hop goes through its samples."""
+
     payloads: Mapping[str, int]
     """What travels on every transfer: name → bytes."""
 
@@ -104,7 +111,8 @@ class TimeModel:
 
     def hop_time(self, client: int) -> float:
         """Seconds of training at one client, and of checking the result."""
-        return (self.sample_flops * self.samples(client) * self.epochs + self.check_flops) / self.device(client).flops
+        trained = self.sample_flops * self.samples(client) * self.passes(client)
+        return (trained + self.check_flops) / self.device(client).flops
 
     def transfer_time(self, source: int, target: int) -> float:
         """Seconds from one end to the other; either may be the `SERVER`."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +43,10 @@ def fill_groups(order: Iterable[int], sizes: NDArray[np.int64], bounds: GroupSiz
     groups: list[list[int]] = []
     last: list[int] = []
     samples = 0
+    samples_of: list[int] = sizes.tolist()  # faster to read one by one than an array: there may be a million clients
     for client in order:
         last.append(client)
-        samples += int(sizes[client])
+        samples += samples_of[client]
         if bounds.complete(len(last), samples):
             groups.append(last)
             last, samples = [], 0
@@ -58,14 +60,24 @@ def distribute_rest(
     room = sum(max(0, bounds.max_clients - len(group)) for group in groups)
     if room < len(last):
         return _with_last_group(groups, last, sizes, bounds)
-    by_samples = sorted(groups, key=lambda group: int(sizes[group].sum()))
+    if not last:
+        return tuple(map(tuple, groups))
+    by_samples = [groups[number] for number in np.argsort(_samples(groups, sizes), kind="stable").tolist()]
     position = 0
     for client in last:
         while len(by_samples[position % len(groups)]) >= bounds.max_clients:
             position += 1
         by_samples[position % len(groups)].append(client)
         position += 1
-    return tuple(tuple(group) for group in groups)
+    return tuple(map(tuple, groups))
+
+
+def _samples(groups: list[list[int]], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number of samples of each group; none is empty."""
+    members = np.fromiter(chain.from_iterable(groups), np.int64)
+    starts = np.cumsum([0, *map(len, groups[:-1])])
+    found: NDArray[np.int64] = np.add.reduceat(sizes[members], starts)
+    return found
 
 
 def _with_last_group(
@@ -73,14 +85,14 @@ def _with_last_group(
 ) -> Groups:
     """All groups, after larger ones gave clients to the last one; those that joined them last go first."""
 
-    def can_spare(group: list[int]) -> bool:
-        samples = int(sizes[group].sum())
+    def can_spare(group: list[int], samples: int) -> bool:
         return samples < bounds.min_samples or samples - int(sizes[group[-1]]) >= bounds.min_samples
 
-    givers = [group for group in groups if can_spare(group)]
+    samples = _samples(groups, sizes).tolist() if groups else []
+    givers = [group for group, count in zip(groups, samples, strict=True) if can_spare(group, count)]
     while givers and len(largest := max(givers, key=len)) > len(last) + 1:
         last.append(largest.pop())
-        if not can_spare(largest):
+        if not can_spare(largest, int(sizes[largest].sum())):
             givers.remove(largest)
     if groups and len(last) + 1 < max(map(len, groups)):
         log.warning(

@@ -224,7 +224,8 @@ class Grouping(ProfileOptions):
             groups = grouping.assign_groups(vectors, sizes[clients], rng, classes=inputs.federation.class_count)
             if not is_built_in(type(self)):
                 groups = checked_groups(groups, len(clients))
-        return tuple(tuple(clients[list(group)].tolist()) for group in groups)
+        numbers = clients.tolist()
+        return tuple(tuple(numbers[row] for row in group) for group in groups)
 
     def profile_clients(self, inputs: ProfileInputs) -> ProfilingResult:
         """Compute the vectors of all clients that have samples; they are empty for random groups.

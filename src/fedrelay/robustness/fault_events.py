@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedrelay.cost.ledger import SERVER
-from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import ExecutionOverlay
+
+if TYPE_CHECKING:
+    from fedrelay.routes.arrival import Arrival
 
 GIVEN_UP = "the round was given up"
 DIVERGED = "diverged"

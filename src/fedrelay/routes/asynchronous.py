@@ -26,6 +26,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import Sampling
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.base import PlanningContext, sampled_count
 from fedrelay.routes.group_to_group import PeriodicMergeRouting, next_groups
@@ -58,6 +60,10 @@ class Asynchronous(PeriodicMergeRouting):
     @property
     def depends_on_arrival_times(self) -> bool:
         return self.mode == "latency"
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        if sampling == "passes" and self.mode == "latency":
+            raise SpecError("sampling: 'passes' does not go with models that go on to any idle group; use random")
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
         """One route for each slot that finished something; where arrivals are real, one for each slot."""

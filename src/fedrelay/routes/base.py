@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedrelay.experiment.spec import Section
+from fedrelay.experiment.spec import Sampling, Section
 from fedrelay.rng import generator
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
+from fedrelay.routes.passes import sample_in_passes
 from fedrelay.routes.plan import Handover, RoundPlan
 
 Groups = tuple[tuple[int, ...], ...]
@@ -35,6 +37,16 @@ class PlanningContext:
     has_samples: Callable[[int], bool] = lambda client: True
     """Whether a client has samples. The planner removes clients without samples from all routes."""
 
+    sample_count: Callable[[int], int] = lambda client: 1
+    """Client → its number of samples."""
+
+    class_counts: Callable[[int], NDArray[np.int64]] = lambda client: np.ones(1, dtype=np.int64)
+    """Client → its number of labels of each class. Only routes with `needs_class_counts` may call it: clients have to
+    send these numbers."""
+
+    client_names: Callable[[], Sequence[str]] = lambda: ()
+    """The names of all clients, in the order of their numbers; empty where they have none."""
+
     regroup: Callable[[int, int], Groups] = lambda count, key: ()
     """(number of groups, key) → new groups. The same arguments give the same groups."""
 
@@ -44,8 +56,16 @@ class PlanningContext:
     route_seconds: Callable[[tuple[int, ...], Handover], float] = lambda clients, handover: float(len(clients))
     """How long a model takes through these clients and back, by the virtual clock; by default 1 per hop."""
 
+    sampling: Sampling = "random"
+    """Whether rounds are sampled independently of each other, or in passes over all clients or groups."""
+
     real_time: bool = False
     """Whether models arrive in real time, from nodes, instead of by the virtual clock."""
+
+    def class_counts_of_all(self) -> NDArray[np.int64]:
+        """The number of labels of each class that all clients have together."""
+        counts: NDArray[np.int64] = sum(map(self.class_counts, range(self.client_count)))  # type: ignore[assignment]
+        return counts
 
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
         """A generator for one random decision; the same purpose and keys give the same numbers."""
@@ -88,6 +108,10 @@ class Routing(Section, ABC):
     model_per_client: ClassVar[bool] = False
     """Whether every client has its own model from the start, in the slot with its number."""
 
+    evaluates_own_models: ClassVar[bool] = False
+    """With a model for every client: whether each of them is evaluated on the test samples, instead of their mean.
+    Rows of metrics then have the means over clients."""
+
     @property
     def ever_merges(self) -> bool:
         """Whether models are ever merged."""
@@ -96,6 +120,16 @@ class Routing(Section, ABC):
     @property
     def depends_on_arrival_times(self) -> bool:
         """Whether arrival times decide which model goes where."""
+        return False
+
+    @property
+    def needs_class_counts(self) -> bool:
+        """Whether plans depend on the class counts of clients (`context.class_counts`)."""
+        return False
+
+    @property
+    def same_clients_last(self) -> bool:
+        """Whether routes through the same clients always end at the same one."""
         return False
 
     @property
@@ -123,6 +157,18 @@ class Routing(Section, ABC):
         """What to set so that a run can be extended, for the message that refuses it; empty if nothing helps."""
         return ""
 
+    @property
+    def regroups(self) -> bool:
+        """Whether `plan` forms other groups with `context.regroup` than those that were formed before round 1."""
+        return self.chooses_group_count
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        """Refuse a way of sampling that does not go with this route.
+
+        Raises:
+            SpecError: It does not.
+        """
+
     def planning_warning(self, context: PlanningContext) -> str | None:
         """A warning about settings that do not go well with this federation, or None."""
         return None
@@ -142,10 +188,11 @@ def sampled_count(population: int, fraction: float) -> int:
 
 
 def sample(context: PlanningContext, round: int, population: int) -> tuple[int, ...]:
-    """The clients or groups that take part in a round, sampled without replacement, in random order.
+    """The clients or groups that take part in a round, in random order: sampled without replacement, or in passes.
 
     Args:
-        context: Gives the share of the population that takes part (`context.fraction`) and the seed.
+        context: Gives the share of the population that takes part (`context.fraction`), the seed, and whether everybody
+            takes part before anyone does again (`context.sampling`).
         round: The round. Every round has its own sample; asked again, it has the same one.
         population: How many there are: `context.client_count`, or `len(context.groups)`.
 
@@ -157,5 +204,11 @@ def sample(context: PlanningContext, round: int, population: int) -> tuple[int, 
         >>> fr.sample(fr.PlanningContext(client_count=10, fraction=0.3, seed=1), round=1, population=10)
         (2, 6, 8)
     """
-    rng = context.rng("sample", round)
-    return tuple(rng.choice(population, sampled_count(population, context.fraction), replace=False).tolist())
+    return draw(context, round, population, sampled_count(population, context.fraction), turn=round)
+
+
+def draw(context: PlanningContext, round: int, population: int, count: int, *, turn: int) -> tuple[int, ...]:
+    """Draw `count` of a population for a round. `turn` counts the rounds of this population, for passes over it."""
+    if context.sampling == "passes":
+        return sample_in_passes(context.seed, population, count, turn)
+    return tuple(context.rng("sample", round).choice(population, count, replace=False).tolist())

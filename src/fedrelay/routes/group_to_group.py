@@ -8,7 +8,8 @@ through the i-th of them. After rounds R, 2R, … the models are merged, each wi
 all slots continue with the merged model. In other rounds, the mean of the models is evaluated, and they travel on.
 
 Deviations: R is the number of groups by default, as in the paper. A model does not return to the group it has just
-left: if that group is drawn, it swaps with the next slot, or draws again if there is only one slot. The defaults of
+left: if that group is drawn, it swaps with the next slot, or draws again if there is only one slot (not with `sampling:
+passes`, where a model returns to a group that ends one pass and begins the next). The defaults of
 FedProx (μ) and FedDyn (α) are 1, as in the paper.
 """
 
@@ -19,7 +20,6 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
-from fedrelay.rng import generator
 from fedrelay.routes.base import PlanningContext, sample
 from fedrelay.routes.group_routing import GroupRouting
 from fedrelay.routes.plan import RoundPlan, Route
@@ -77,21 +77,21 @@ def visited_groups(context: PlanningContext, round: int, since: int) -> tuple[in
 
 def next_groups(context: PlanningContext, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
     """The next group of each slot: never the group that its model has just left, if there are others."""
-    return _next_groups(context.seed, len(context.groups), context.fraction, round, left)
+    population = PlanningContext(len(context.groups), context.fraction, context.seed, sampling=context.sampling)
+    return _next_groups(population, round, left)
 
 
 @lru_cache(maxsize=1 << 14)
-def _next_groups(
-    seed: int, population: int, fraction: float, round: int, left: tuple[int | None, ...]
-) -> tuple[int, ...]:
-    groups = list(sample(PlanningContext(population, fraction, seed), round, population))
+def _next_groups(context: PlanningContext, round: int, left: tuple[int | None, ...]) -> tuple[int, ...]:
+    population = context.client_count
+    groups = list(sample(context, round, population))
     for slot, before in enumerate(left):
         if before is None:
             continue
         if groups[slot] == before and len(groups) > 1:
             other = (slot + 1) % len(groups)
             groups[slot], groups[other] = groups[other], groups[slot]
-        elif groups[slot] == before and population > 1:
-            step = int(generator(seed, "another", round).integers(1, population))
+        elif groups[slot] == before and population > 1 and context.sampling == "random":
+            step = int(context.rng("another", round).integers(1, population))
             groups[slot] = (before + step) % population
     return tuple(groups)

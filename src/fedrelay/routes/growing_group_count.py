@@ -21,6 +21,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedrelay.errors import SpecError
+from fedrelay.experiment.spec import Sampling
 from fedrelay.grouping.group_count_growth import (
     PAPER_ALPHA,
     PAPER_BETA,
@@ -79,6 +81,10 @@ class GrowingGroupCount(GroupRouting):
     @property
     def advice_for_longer_runs(self) -> str:
         return "give route.alpha a number"
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        if sampling == "passes":
+            raise SpecError("sampling: 'passes' needs a fixed number of groups, and here it grows; use random")
 
     def planning_warning(self, context: PlanningContext) -> str | None:
         """Say when a method that should stay sequential for most rounds does not."""

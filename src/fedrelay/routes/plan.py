@@ -1,7 +1,8 @@
 """The round plan: how models travel, as plain frozen data.
 
 A plan can be printed, saved, counted and executed by any engine. It knows nothing of the method that made it, and
-imports nothing of the package. What happens to a plan while it is executed is in `routes.execution_overlay`.
+imports nothing of the package but how notebooks show it. What happens to a plan while it is executed is in
+`routes.execution_overlay`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import itemgetter
 from typing import Literal
+
+from fedrelay.notebook_display import NotebookDisplay
 
 Handover = Literal["direct", "server", "sealed", "peers", "none"]
 """How a model gets from one client to the next:
@@ -97,7 +100,7 @@ class AsyncRoundInfo:
 
 
 @dataclass(frozen=True)
-class RoundPlan:
+class RoundPlan(NotebookDisplay):
     """Everything that travels in one round. Routes run side by side, the hops of a route one after another."""
 
     round: int

@@ -7,33 +7,30 @@ Rule: each round samples m = max(1, ⌊C·K⌋) clients. The global model visits
 the server. It is the only model, so there is nothing to average.
 
 Deviations: none. With `order: fixed`, `start: i` and fraction 1 it is the original Fed-Cyclic and SFL(i): the clients
-in the order of their numbers, starting at client i.
+in the order of their numbers, starting at client i. The other orders are ours (`client_order.py`).
 """
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from fedrelay.errors import SpecError
-from fedrelay.routes.base import HANDOVER_HELP, ChainHandover, PlanningContext, Routing, sample
+from fedrelay.routes.base import PlanningContext, sample
+from fedrelay.routes.ordered_routing import OrderedRouting
 from fedrelay.routes.plan import RoundPlan, Route
 
 
-class Ring(Routing):
+class Ring(OrderedRouting):
     """One route through all sampled clients."""
 
-    order: Literal["random", "fixed"] = Field(
-        "random", description="order of the clients: random, or fixed (by client number)"
-    )
     start: int = Field(0, ge=0, description="order fixed: the first client")
-    handover: ChainHandover = Field("direct", description=HANDOVER_HELP)
 
     @model_validator(mode="after")
     def _start_needs_an_order(self) -> Self:
-        if self.start and self.order == "random":
-            raise ValueError("start: has no effect with order 'random'")
+        if self.start and self.order != "fixed":
+            raise ValueError(f"start: has no effect with order {self.order!r}")
         return self
 
     def plan(self, context: PlanningContext, round: int) -> RoundPlan:
@@ -44,4 +41,6 @@ class Ring(Routing):
         clients = sample(context, round, context.client_count)
         if self.order == "fixed":
             clients = tuple(sorted(clients, key=lambda client: (client - self.start) % context.client_count))
+        elif self.order != "random":  # a sample is in random order already
+            clients = self.in_order(context, clients, context.rng("order", round))
         return RoundPlan(round, (Route(clients),), self.handover)

@@ -11,6 +11,7 @@ from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import Section
 from fedrelay.local.terms.base import Term
 from fedrelay.merge.base import Merge
+from fedrelay.merge.server_stage import NO_STAGE, ServerStage
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.base import Routing
 from fedrelay.selection.warmup_selector import WarmupSelector
@@ -18,7 +19,7 @@ from fedrelay.selection.warmup_selector import WarmupSelector
 
 @dataclass(frozen=True)
 class Phase:
-    """A number of rounds with the same route, terms and merge.
+    """A number of rounds with the same route, terms, merge and server stage.
 
     Only the model passes from one phase to the next: client state, server state and merge state are dropped.
     """
@@ -29,6 +30,9 @@ class Phase:
     merge: Merge
     first: int = 1
     """Its first round."""
+
+    server: ServerStage = NO_STAGE
+    """What the server does after each merge."""
 
     @property
     def last(self) -> int:
@@ -42,7 +46,7 @@ class Phase:
             TypeError: A part is not what it should be.
             ValueError: The number of rounds is less than 1.
         """
-        kinds: list[tuple[object, type]] = [(self.route, Routing), (self.merge, Merge)]
+        kinds: list[tuple[object, type]] = [(self.route, Routing), (self.merge, Merge), (self.server, ServerStage)]
         for part, kind in kinds + [(term, Term) for term in self.terms]:
             if not isinstance(part, kind):
                 raise TypeError(f"a Phase needs a {kind.__name__}, got {part!r}")

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
-from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.federation_wrapper import find_wrapper
 from fedrelay.data.shared_samples import FederationWithSharedSamples
 from fedrelay.merge.last_route import LastRoute
 from fedrelay.routes.arrival import Arrival
@@ -76,6 +76,4 @@ class SharedRaw(Warmup):
 
 def _shared(federation: Federation) -> FederationWithSharedSamples | None:
     """The shared federation inside wrappers such as a public set or an attack."""
-    while isinstance(federation, FederationWrapper) and not isinstance(federation, FederationWithSharedSamples):
-        federation = federation.inner
-    return federation if isinstance(federation, FederationWithSharedSamples) else None
+    return find_wrapper(federation, FederationWithSharedSamples)

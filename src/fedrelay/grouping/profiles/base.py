@@ -160,7 +160,7 @@ class Profile(ABC):
 def profile_training(inputs: ProfileInputs, epochs: int) -> tuple[TrainingJob, Tensor]:
     """What clients train for a profile: the job without local terms, and the run's initial weights."""
     job = inputs.training_job()
-    train = job.train.model_copy(update={"epochs": epochs})
+    train = job.train.model_copy(update={"epochs": epochs, "steps": "by-size"})
     return replace(job, train=train, terms=()), job.layout.flatten(job.module)
 
 
