@@ -24,21 +24,22 @@ if TYPE_CHECKING:
         RunFolderError,
         SpecError,
     )
-    from fedrelay.experiment.method_catalogue import register
+    from fedrelay.experiment.method_registration import register
     from fedrelay.experiment.spec import Comparison, Experiment
     from fedrelay.grouping.grouping import Grouping
     from fedrelay.grouping.profiles.base import Profile
     from fedrelay.local.hop_context import HopContext, TrainedHop
-    from fedrelay.local.terms.base import AnchoredTerm, LossTerm, Term
+    from fedrelay.local.terms.base import AnchoredTerm, LossTerm, MergedRound, Term, TermResult
     from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
     from fedrelay.merge.base import Merge, MergeInput, MergeResult
     from fedrelay.routes.base import PlanningContext, Routing, sample
     from fedrelay.routes.plan import RoundPlan, Route
     from fedrelay.runtime.callback import Callback, RoundContext, StopRun
-    from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+    from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
     from fedrelay.runtime.interrupt import Interrupted
     from fedrelay.runtime.result import Result
-    from fedrelay.runtime.sweep import SweepResult
+    from fedrelay.runtime.sweep_result import SweepResult
+    from fedrelay.runtime.tracking import CsvMetrics, MLflow, TensorBoard, WandB
     from fedrelay.runtime.versions import __version__
     from fedrelay.tasks.base import EvaluationSums, MetricInfo, Task
     from fedrelay.tasks.custom import CustomTask
@@ -46,17 +47,18 @@ if TYPE_CHECKING:
     from fedrelay.warmup.base import Warmup
 
 _HOMES = {
-    "api": ("compare", "export", "load_data", "methods", "plan", "resume", "run", "tune"),
-    "data.torch_dataset_federation": ("federate_datasets",),
-    "data.federation": ("Federation", "federate"),
-    "data.table_federation": ("federate_table",),
+    "api": (
+        *("compare", "export", "load_data", "methods", "plan", "resume", "run", "tune"),
+        *("federate", "federate_datasets", "federate_table"),
+    ),
+    "data.federation": ("Federation",),
     "errors": ("DataError", "DivergedError", "EngineError", "FedRelayError", "RunFolderError", "SpecError"),
-    "experiment.method_catalogue": ("register",),
+    "experiment.method_registration": ("register",),
     "experiment.spec": ("Comparison", "Experiment"),
     "grouping.grouping": ("Grouping",),
     "grouping.profiles.base": ("Profile",),
     "local.hop_context": ("HopContext", "TrainedHop"),
-    "local.terms.base": ("AnchoredTerm", "LossTerm", "Term"),
+    "local.terms.base": ("AnchoredTerm", "LossTerm", "MergedRound", "Term", "TermResult"),
     "local.terms.tensor_declarations": ("ClientState", "Payload", "ServerState"),
     "merge.base": ("Merge", "MergeInput", "MergeResult"),
     "routes.base": ("PlanningContext", "Routing", "sample"),
@@ -68,6 +70,7 @@ _HOMES = {
     "runtime.interrupt": ("Interrupted",),
     "runtime.result": ("Result",),
     "runtime.sweep": ("SweepResult",),
+    "runtime.tracking": ("CsvMetrics", "MLflow", "TensorBoard", "WandB"),
     "runtime.versions": ("__version__",),
     "tuning.result": ("TuningResult",),
     "warmup.base": ("Warmup",),
@@ -82,6 +85,7 @@ __all__ = [
     "ClientState",
     "Comparison",
     "ComparisonResult",
+    "CsvMetrics",
     "CustomTask",
     "DataError",
     "DivergedError",
@@ -94,9 +98,11 @@ __all__ = [
     "HopContext",
     "Interrupted",
     "LossTerm",
+    "MLflow",
     "Merge",
     "MergeInput",
     "MergeResult",
+    "MergedRound",
     "MethodResults",
     "MetricInfo",
     "Payload",
@@ -113,9 +119,12 @@ __all__ = [
     "StopRun",
     "SweepResult",
     "Task",
+    "TensorBoard",
     "Term",
+    "TermResult",
     "TrainedHop",
     "TuningResult",
+    "WandB",
     "Warmup",
     "__version__",
     "compare",

@@ -11,36 +11,40 @@ from rich.console import Console
 from torch import nn
 
 from fedrelay.data.federation import Federation
+from fedrelay.data.federation import federate as federate
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.own_data_per_seed import OwnData, OwnDataPerSeed
 from fedrelay.data.public_samples import FederationWithPublicSamples
-from fedrelay.data.validation_samples import validation_part
+from fedrelay.data.table_federation import federate_table as federate_table
+from fedrelay.data.torch_dataset_federation import federate_datasets as federate_datasets
 from fedrelay.errors import SpecError
-from fedrelay.experiment.data_and_model import OwnModel
+from fedrelay.experiment.data_and_model import OwnModel, reserved_shares
 from fedrelay.experiment.keyword_types import EngineName, KeywordDataSettings, KeywordSettings, Options, Partition
 from fedrelay.experiment.method_catalogue import METHODS, load_plugins, method_names
 from fedrelay.experiment.method_grammar import refuse_misplaced_options
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import Comparison, DataSettings, comparison, experiment, nested, shortcuts, validate
 from fedrelay.experiment.sweep_cells import sweep_cells
+from fedrelay.report import notebook as notebook  # shows results, plans and federations in notebooks
 from fedrelay.report.progress import watching
 from fedrelay.report.tuning_progress import tuning_progress
 from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.callback import Callback, Callbacks, CombinedCallback, as_callback
-from fedrelay.runtime.comparison import ComparisonResult, run_comparison
+from fedrelay.runtime.comparison import run_comparison
+from fedrelay.runtime.comparison_result import ComparisonResult
 from fedrelay.runtime.export import ExportedRun, Format, export_run
 from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_loop import resume_run, run_experiment
-from fedrelay.runtime.sweep import SweepResult, run_sweep
+from fedrelay.runtime.sweep import run_sweep
+from fedrelay.runtime.sweep_result import SweepResult
+from fedrelay.runtime.tracking import loggers_of
+from fedrelay.runtime.unsaved_inputs import SETTINGS_WITH_OWN_DATA
 from fedrelay.tasks.base import Task
 from fedrelay.tuning.result import TuningResult
 from fedrelay.tuning.run_tuning import run_tuning
 from fedrelay.tuning.settings import Objective, Tuning
 from fedrelay.tuning.trial_runs import OwnInputs
 from fedrelay.user_code import name_of
-
-_WITH_OWN_DATA = ("data.public", "data.validation")
-"""Settings of `data` that also apply to data of the user's own."""
 
 DataSource = str | Options | Federation | Callable[[int], Federation]
 ModelSource = str | Options | nn.Module | Callable[..., nn.Module]
@@ -258,7 +262,7 @@ def compare(
 def _swept(wanted: Comparison, own: OwnInputs, callbacks: Callbacks | None, progress: bool | None) -> SweepResult:
     """Run a sweep, and write its files if it has a folder."""
     for given, section in ((own.federation, "data"), (own.module, "model"), (own.task, "task")):
-        of_own = [path for path in wanted.sweep if path.split(".")[0] == section and path not in _WITH_OWN_DATA]
+        of_own = [path for path in wanted.sweep if path.split(".")[0] == section and path not in SETTINGS_WITH_OWN_DATA]
         if given is not None and of_own:
             raise SpecError(f"sweep.{of_own[0]}: has no effect on a {section} of your own; compare once for each value")
     titles = [
@@ -550,7 +554,11 @@ def methods() -> dict[str, str]:
 def _watched(callbacks: Callbacks | None, progress: bool | None, titles: Sequence[str] = ()) -> Iterator[Callback]:
     """The caller's callbacks, and a progress bar on stderr where wanted."""
     with watching(_console(progress), titles, lambda _: None) as shown:
-        yield CombinedCallback(shown, as_callback(callbacks))
+        try:
+            yield CombinedCallback(shown, as_callback(callbacks))
+        finally:
+            for logger in loggers_of(callbacks):
+                logger.close()
 
 
 def _console(progress: bool | None) -> Console:
@@ -587,7 +595,9 @@ def _separate_own(
     else:
         federation = _own_data(data)
         paths = {name: shortcuts().get(name, name) for name in plain}
-        useless = [name for name, path in paths.items() if path.split(".")[0] == "data" and path not in _WITH_OWN_DATA]
+        useless = [
+            name for name, path in paths.items() if path.split(".")[0] == "data" and path not in SETTINGS_WITH_OWN_DATA
+        ]
         if useless:
             raise SpecError(
                 f"{', '.join(useless)}: has no effect on data of your own; pass it to federate or load_data"
@@ -635,6 +645,4 @@ def _data_settings(data: OwnData) -> dict[str, Any]:
     if isinstance(data, OwnDataPerSeed):
         return {"name": "own data"}
     kept: dict[str, Any] = {"public": data.per_class} if isinstance(data, FederationWithPublicSamples) else {}
-    if (part := validation_part(data)) is not None:
-        kept["validation"] = part.share
-    return {"name": data.name, "clients": data.client_count, **kept}
+    return {"name": data.name, "clients": data.client_count, **kept, **reserved_shares(data)}

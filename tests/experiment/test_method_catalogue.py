@@ -89,7 +89,7 @@ def test_an_unknown_name_is_answered_with_what_plug_ins_registered(monkeypatch):
         (
             "fedseq",
             {"route": {"lops": 2}},
-            "route.lops: unknown key 'lops' (did you mean 'loops'?); allowed: loops",
+            "route.lops: unknown key 'lops' (did you mean 'loops'?); allowed: order, given, handover, loops",
         ),
         ("fedseq", {"route": {"loops": 0}}, "route.loops: must be greater than or equal to 1, got 0"),
         ("fedseq", {"grouping": {"max_clients": "x"}}, "grouping.max_clients: must be a whole number"),

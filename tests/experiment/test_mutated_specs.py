@@ -20,7 +20,7 @@ from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, load_file, parse_assignment, validate
 from fedrelay.models.flat_layout import TORCH_GLOBALS
 from fedrelay.privacy.accountant import Accountant
-from fedrelay.runtime.comparison import load_comparison
+from fedrelay.runtime.comparison_result import load_comparison
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.method_catalogue import METHODS, register
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.method_grammar import parse_method
+from fedrelay.experiment.method_registration import register
 from fedrelay.experiment.part_serialization import REGISTERED, from_plain, to_plain
 from fedrelay.grouping.profiles.classifier import TrainedWeightsProfiler
 from fedrelay.grouping.profiles.probe_network import ImageAdapter, ResNet18ProbeRebuilder, SmallProbeRebuilder

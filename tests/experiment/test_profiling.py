@@ -17,7 +17,8 @@ from fedrelay.experiment import prepare as settings_of
 from fedrelay.experiment.prepare import inputs_of_profiles, prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.runtime.recorder import plan_summary
-from fedrelay.runtime.run_folder import PROFILES, RunFolder
+from fedrelay.runtime.run_folder import RunFolder
+from fedrelay.runtime.run_folder_reader import PROFILES
 
 CLIENTS = 12
 CONF = {

@@ -32,7 +32,11 @@ def experiments(comparison: Comparison) -> list[tuple[ComparisonEntry, Experimen
         own = {part: _override(_accepted(method, part, common[part]), getattr(entry, part)) for part in PARTS}
         sections = ("train", "transfer", "guard", "recovery")
         own |= {section: {**common[section], **getattr(entry, section)} for section in sections}
-        own |= {name: getattr(entry, name) for name in ("fraction", "faults") if getattr(entry, name) is not None}
+        own |= {
+            name: getattr(entry, name)
+            for name in ("fraction", "sampling", "faults")
+            if getattr(entry, name) is not None
+        }
         settings = {**common, **own, "method": entry.method}
         if entry.attack:  # an attack with a name replaces the common one
             settings["attack"] = {**({} if "name" in entry.attack else common["attack"]), **entry.attack}

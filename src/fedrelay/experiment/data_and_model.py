@@ -13,10 +13,12 @@ from torch import nn
 
 from fedrelay.cost.ledger import KINDS
 from fedrelay.data.federation import Federation
+from fedrelay.data.federation_wrapper import find_wrapper
+from fedrelay.data.holdout import FederationWithHoldout, with_holdout
 from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import FederationWithPublicSamples, with_public
 from fedrelay.data.table_column_reader import TABLE_FILES
-from fedrelay.data.validation_samples import validation_part, with_validation
+from fedrelay.data.validation_samples import FederationWithValidationSamples, with_validation
 from fedrelay.engines.start import data_at_nodes, open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
@@ -91,6 +93,10 @@ def check_metric_names(task: Task) -> None:
             raise SpecError(f"task: {name!r} is no name of a metric; use letters, digits and underscores")
 
 
+_ONE_LABEL_TASKS = ("classification", "binary")
+"""The tasks whose samples have one class each."""
+
+
 def check_task(task: Task, experiment: Experiment, method: Method, class_count: int) -> None:
     """Check that the method's parts and the settings of an experiment fit its task."""
     check_metric_names(task)
@@ -109,6 +115,11 @@ def check_task(task: Task, experiment: Experiment, method: Method, class_count: 
         raise SpecError(
             f"route.weights: 'accuracy' needs a metric of which more is better; {task.name!r} has "
             f"{facts.measured_on_clients}; use uniform"
+        )
+    if experiment.train.batches == "class-weighted" and (not class_count or task.name not in _ONE_LABEL_TASKS):
+        names = ", ".join(_ONE_LABEL_TASKS)
+        raise SpecError(
+            f"train.batches: 'class-weighted' fits tasks with a class per sample ({names}), not {task.name!r}"
         )
     for term in method.terms:
         if term.supported_tasks is not None and task.name not in term.supported_tasks:
@@ -131,6 +142,9 @@ def without_classes(method: Method, experiment: Experiment, federation: Federati
     """
     if method.merge.needs_class_counts:
         raise SpecError(f"merge: {method.name!r} weights clients by their classes, but {federation.name!r} has none")
+    if method.route.needs_class_counts:
+        order = getattr(method.route, "order", method.name)
+        raise SpecError(f"route.order: {order!r} needs classes, but {federation.name!r} has none; use size or random")
     grouping = method.grouping
     if grouping is None or not grouping.needs_class_counts:
         return method
@@ -166,6 +180,21 @@ def check_stop(experiment: Experiment, task: Task, has_validation: bool) -> None
         log.warning("stop.patience: chooses the last round by test samples, which flatters the result; %s", how)
 
 
+def check_per_client(experiment: Experiment, has_held_out: bool) -> None:
+    """Refuse an evaluation of single clients without samples of their own, and held-out samples without a use."""
+    if experiment.eval.per_client and not has_held_out:
+        how = (
+            "start nodes with --holdout (and with --share-evaluation, where they have a --roster)"
+            if data_at_nodes(experiment)
+            else "set data.holdout, such as 0.2"
+        )
+        raise SpecError(f"eval.per_client: no client has held-out samples; {how}")
+    if experiment.data.holdout and not experiment.eval.per_client:
+        raise SpecError(
+            "data.holdout: has no effect without eval.per_client, which evaluates every client on its held-out samples"
+        )
+
+
 def own_task_reference(experiment: Experiment, task: Task | None) -> str | None:
     """`MODULE:NAME` of a task of the user's own: as the experiment names it, or the class of the caller's own task."""
     if task is None:
@@ -192,19 +221,20 @@ def check_nodes_find(references: Mapping[str, str]) -> None:
 def open_data(
     experiment: Experiment, method: Method, own: Federation | None, task_reference: str | None = None
 ) -> Federation:
-    """The data of an experiment, or the caller's own, with the validation and the public samples taken out."""
+    """The data of an experiment, or the caller's own, with held-out, validation and public samples taken out."""
     if own is None and data_at_nodes(experiment):
         references = {**experiment.train.own_code_references, **({"task": task_reference} if task_reference else {})}
         check_nodes_find(references)
         own = open_node_data(experiment, (*method.node_plugins, *map(module_of_reference, references.values())))
     if own is None:
         return open_federation(experiment.data, experiment.seed, named_task(experiment))
-    part = validation_part(own)
-    share = experiment.data.validation
-    if part is not None and part.share != share:
-        raise SpecError(f"data.validation: these data already keep {part.share:g} of the train samples, got {share:g}")
-    if part is None and share:
-        own = below_public(own, partial(with_validation, share=share, seed=experiment.seed))
+    kept = reserved_shares(own)
+    for setting, keep in (("holdout", with_holdout), ("validation", with_validation)):
+        share, there = getattr(experiment.data, setting), kept.get(setting)
+        if there is not None and there != share:
+            raise SpecError(f"data.{setting}: these data already keep {there:g} of the train samples, got {share:g}")
+        if there is None and share:
+            own = below_public(own, partial(keep, share=share, seed=experiment.seed))
     wanted = experiment.data.public or 0
     if not isinstance(own, FederationWithPublicSamples):
         return with_public(own, wanted, experiment.seed)
@@ -213,6 +243,15 @@ def open_data(
             f"data.public: these data already have a public set of {own.per_class} samples per class, got {wanted}"
         )
     return own
+
+
+def reserved_shares(federation: Federation) -> dict[str, float]:
+    """Setting of `data` → the share of each client's samples that a federation keeps already."""
+    found = {
+        "holdout": find_wrapper(federation, FederationWithHoldout),
+        "validation": find_wrapper(federation, FederationWithValidationSamples),
+    }
+    return {setting: part.share for setting, part in found.items() if part is not None}
 
 
 def named_task(experiment: Experiment) -> str | None:
@@ -315,10 +354,9 @@ def own_module(source: OwnModel, federation: Federation, outputs: int) -> nn.Mod
 
 
 def with_own_data(experiment: Experiment, federation: Federation) -> Experiment:
-    """The experiment with the name, the number of clients and the validation samples of the user's own data."""
+    """The experiment with the name, the number of clients and the kept samples of the user's own data."""
     update: dict[str, Any] = {"name": federation.name, "clients": federation.client_count}
-    if (part := validation_part(federation)) is not None and not experiment.data.validation:
-        update["validation"] = part.share
+    update |= {name: share for name, share in reserved_shares(federation).items() if not getattr(experiment.data, name)}
     return experiment.model_copy(update={"data": experiment.data.model_copy(update=update)})
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from fedrelay.experiment.sections import Sampling, StepRule
+
 Options = Mapping[str, Any]
 Partition = Literal["iid", "dirichlet", "dirichlet-class", "shards", "natural", "quantity"]
 Shift = Literal["none", "rotation", "inversion", "noise", "contrast"]
@@ -31,6 +33,7 @@ class KeywordDataSettings(TypedDict, total=False):
     test_shifts: Sequence[Shift]
     public: int | None
     validation: float
+    holdout: float
     table: Options
 
 
@@ -55,9 +58,13 @@ class KeywordSettings(KeywordDataSettings, total=False):
     grouping: Options
     terms: Options
     merge: Options
+    server: Options
+    sampling: Sampling | None
     clock: Options
     hidden: Sequence[int] | None
     stem: Literal["cifar", "imagenet"] | None
+    steps: StepRule | int
+    batches: Literal["shuffled", "class-weighted"]
     optimizer: str
     optimizer_options: Options
     optimizer_state: Literal["reset", "client", "payload"]
@@ -78,6 +85,8 @@ class KeywordSettings(KeywordDataSettings, total=False):
     targets: Sequence[float]
     reference: float | None
     classes: Sequence[int]
+    per_client: int
+    fine_tune: int
     patience: int | None
     min_gain: float
     target: float | None

@@ -11,11 +11,13 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.method_catalogue import load_plugins
 from fedrelay.experiment.method_grammar import ParsedMethod, parse_method
 from fedrelay.experiment.resolved_options import resolved_options
-from fedrelay.experiment.spec import Experiment, unknown, validate
+from fedrelay.experiment.sections import Training
+from fedrelay.experiment.spec import Experiment, Sampling, unknown, validate
 from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.merge.base import Merge
+from fedrelay.merge.server_stage import ServerStage
 from fedrelay.privacy.checks import check_fresh_noise, check_nothing_unsent, check_private
 from fedrelay.routes.base import Routing
 from fedrelay.user_code import errors_in_own_part, is_built_in
@@ -31,11 +33,18 @@ class Method:
     grouping: Grouping | None
     terms: tuple[Term, ...]
     merge: Merge
-    pools_data: bool
+    server: ServerStage
+    sampling: Sampling
+    training: Training
     warmup: Warmup | None
     clock: ClockSettings
     options: Mapping[str, Any]
     """The value of every option of every part, set or default (see `resolved_options`)."""
+
+    @property
+    def pools_data(self) -> bool:
+        """Whether all samples are in one place."""
+        return self.training == "pooled"
 
     @property
     def profiles_clients(self) -> bool:
@@ -47,8 +56,8 @@ class Method:
     @property
     def needs_class_counts(self) -> bool:
         """Whether clients must send their class counts to the server."""
-        grouping = self.grouping is not None and self.grouping.needs_class_counts
-        return not self.pools_data and (grouping or self.merge.needs_class_counts)
+        parts = (self.grouping, self.merge, self.route, *(phase.route for phase in self._warmup_phases()))
+        return not self.pools_data and any(part is not None and part.needs_class_counts for part in parts)
 
     @property
     def privacy(self) -> ClientLevelPrivacy | None:
@@ -72,7 +81,7 @@ class Method:
                 f"rounds: the warm-up alone takes {rounds - rest} (warmup.{self.warmup.length}), got {rounds}; "
                 f"lower warmup.{self.warmup.length} or raise rounds"
             )
-        own = [Phase(rest, self.route, self.terms, self.merge)] if rest else []
+        own = [Phase(rest, self.route, self.terms, self.merge, server=self.server)] if rest else []
         found: list[Phase] = []
         for phase in before + own:
             found.append(replace(phase, first=found[-1].last + 1 if found else 1))
@@ -105,6 +114,12 @@ def build_method(experiment: Experiment) -> Method:
     for part, reason in (("grouping", "forms no groups"), ("warmup", "has no warm-up")):
         if getattr(experiment, part) and part not in kinds:
             raise SpecError(f"{part}: method {given.name!r} {reason} and takes no {part} options")
+    if "handover" in experiment.route and "handover" not in kinds["route"].model_fields:
+        raise SpecError(
+            f"route.handover: method {given.name!r} has no route through several clients, so nothing is handed over; "
+            "remove the setting. To hide single clients from the server, use a method whose models visit several "
+            "(fedseq, fedcyclic, spfl, fedgsp) with route.handover=sealed, or add +dp"
+        )
     parts: dict[str, Any] = {
         place: validate(kind, _options(given, experiment, place), f"{place}.") for place, kind in kinds.items()
     }
@@ -115,18 +130,21 @@ def build_method(experiment: Experiment) -> Method:
         parts.get("grouping"),
         tuple(parts[f"terms.{name}"] for name in given.terms),
         parts["merge"],
-        given.pools_data,
+        parts["server"],
+        experiment.sampling or given.sampling,
+        given.training,
         parts.get("warmup"),
         clock,
-        resolved_options({**parts, "clock": clock}),
+        {**resolved_options({**parts, "clock": clock}), "sampling": experiment.sampling or given.sampling},
     )
+    method.route.check_sampling(method.sampling)
     for term in method.terms:
         term.check_train_settings(experiment.train)
     method.merge.check_train_settings(experiment.train)
     if method.route.chooses_group_count and method.grouping is not None:
         method.grouping.check_fits_route_that_chooses_group_count(given.name)
     if not method.route.ever_merges:
-        _refuse_parts_that_need_a_merge(given)
+        _refuse_parts_that_need_a_merge(given, method.server)
     if method.privacy is not None:
         check_private(given.name, given.terms, method.route, method.warmup, method.pools_data, experiment.train)
         check_fresh_noise(experiment)
@@ -135,11 +153,15 @@ def build_method(experiment: Experiment) -> Method:
     return method
 
 
-def _refuse_parts_that_need_a_merge(given: ParsedMethod) -> None:
+def _refuse_parts_that_need_a_merge(given: ParsedMethod, server: ServerStage) -> None:
+    if server.settings_in_use:
+        raise SpecError(
+            f"{server.settings_in_use[0]}: models of method {given.name!r} are never merged, so it has no effect"
+        )
     if given.merge_name is not None:
         raise SpecError(f"method {given.name!r}: models are never merged, so {given.merge_name!r} has no effect")
     for name, term in given.terms.items():
-        if term.update_server_state is not Term.update_server_state:
+        if term.after_merge is not Term.after_merge:
             raise SpecError(f"method {given.name!r}: models are never merged, which the term {name!r} needs")
 
 

@@ -6,64 +6,75 @@ built-in method, write one file for its part and add one line to `METHODS`. A pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from inspect import iscoroutinefunction, isfunction, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.error_messages import nearest, unknown
-from fedrelay.experiment.part_serialization import REGISTERED, part_name
-from fedrelay.experiment.sections import Section
-from fedrelay.experiment.spec import validate
-from fedrelay.grouping.grouping import Grouping
-from fedrelay.local.client_profiler import ClientProfiler
-from fedrelay.local.terms.base import LossTerm, Term
-from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
-from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
-from fedrelay.local.terms.control_variates import ControlVariates
-from fedrelay.local.terms.drift_penalty import DriftPenalty
-from fedrelay.local.terms.feature_fusion import FeatureFusion
-from fedrelay.local.terms.fisher_penalty import FisherPenalty
-from fedrelay.local.terms.glam import Glam
-from fedrelay.local.terms.mmd_penalty import MmdPenalty
-from fedrelay.local.terms.proximal_penalty import ProximalPenalty
-from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
-from fedrelay.merge.adaptive import ServerAdagrad, ServerAdam, ServerYogi
-from fedrelay.merge.base import Merge
-from fedrelay.merge.disco import Disco
-from fedrelay.merge.drift import MeanPlusDrift
-from fedrelay.merge.geometric_median import GeometricMedian
-from fedrelay.merge.ida import Ida
-from fedrelay.merge.krum import Krum
-from fedrelay.merge.last_route import LastRoute
-from fedrelay.merge.mean import Mean
-from fedrelay.merge.median import Median
-from fedrelay.merge.nova import Nova
-from fedrelay.merge.server_momentum import ServerMomentum
-from fedrelay.merge.trimmed_mean import TrimmedMean
-from fedrelay.routes.all_to_all import AllToAll
-from fedrelay.routes.asynchronous import Asynchronous
-from fedrelay.routes.base import Routing
-from fedrelay.routes.centralized import Centralized
-from fedrelay.routes.chains import Chains
-from fedrelay.routes.group_to_group import GroupToGroup
-from fedrelay.routes.growing_group_count import GrowingGroupCount
-from fedrelay.routes.ring import Ring
-from fedrelay.routes.rotations import Rotations
-from fedrelay.routes.singletons import Singletons
-from fedrelay.user_code import import_module_of_user, is_built_in, is_module_name
-from fedrelay.warmup.base import Warmup
-from fedrelay.warmup.fedavg_first import FedAvgFirst
-from fedrelay.warmup.shared_raw import SharedRaw
-from fedrelay.warmup.wfsl import Wfsl
+from fedrelay.experiment.error_messages import nearest
+from fedrelay.experiment.sections import Sampling, Section, Training
+from fedrelay.user_code import import_module_of_user, is_module_name
+
+if TYPE_CHECKING:
+    from fedrelay.grouping.grouping import Grouping
+    from fedrelay.local.terms.base import Term
+    from fedrelay.merge.base import Merge
+    from fedrelay.routes.base import Routing
+    from fedrelay.warmup.base import Warmup
 
 Options = Mapping[str, Any]
 
 ENTRY_POINTS = "fedrelay.methods"
 """The entry-point group in which packages list their methods: `pairs = "mylab.pairs"`."""
+
+T = TypeVar("T")
+
+
+class PartField(Generic[T]):
+    """A field whose value is a class, or the place of one in its room: `chains.Chains`. It is imported when it is read.
+
+    So methods can be listed without their parts, which need PyTorch; importing that takes seconds.
+    """
+
+    def __init__(self, room: str, default: str | None = None) -> None:
+        self.room, self.default = room, default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __set__(self, entry: MethodEntry, value: T | str) -> None:
+        vars(entry)[self.name] = value
+
+    def __get__(self, entry: MethodEntry | None, owner: type) -> T:
+        found: T = self.default if entry is None else _imported(self.room, vars(entry)[self.name])  # type: ignore[assignment]
+        return found
+
+
+class BuiltInTerms(Mapping[str, "type[Term]"]):
+    """Terms by name, each given by its place: `glam.Glam`. A term is imported when it is looked up."""
+
+    def __init__(self, **places: str) -> None:
+        self.places = places
+
+    def __getitem__(self, name: str) -> type[Term]:
+        found: type[Term] = _imported("local.terms", self.places[name])
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def _imported(room: str, part: Any) -> Any:
+    """A part, or the class at a place such as `chains.Chains`."""
+    if not isinstance(part, str):
+        return part
+    file, _, name = part.partition(".")
+    return getattr(import_module(f"fedrelay.{room}.{file}"), name)
 
 
 @dataclass(frozen=True)
@@ -71,30 +82,49 @@ class MethodEntry:
     """The parts that one name stands for, and the merge that is used when no other name brings one."""
 
     summary: str
-    route: type[Routing] | None = None
-    default_route: type[Routing] | None = None
+    route: PartField[type[Routing] | None] = PartField("routes")
+    default_route: PartField[type[Routing] | None] = PartField("routes")
     """Used when no name brings a route."""
 
-    grouping: type[Grouping] | None = None
+    grouping: PartField[type[Grouping] | None] = PartField("grouping")
     terms: Mapping[str, type[Term]] = field(default_factory=dict)
-    merge: type[Merge] | None = None
-    default_merge: type[Merge] = Mean
-    warmup: type[Warmup] | None = None
-    pools_data: bool = False
+    merge: PartField[type[Merge] | None] = PartField("merge")
+    default_merge: PartField[type[Merge]] = PartField("merge", "mean.Mean")
+    warmup: PartField[type[Warmup] | None] = PartField("warmup")
+    training: Training = "federated"
+    """Where it is `pooled`, one client has all samples."""
+
+    sampling: Sampling = "random"
+    """Used unless the spec says otherwise."""
+
+    server: Options = field(default_factory=dict)
+    """Options of the server stage, which follows the merge of every method; no two names may set the same one."""
+
     defaults: Mapping[str, Options] = field(default_factory=dict)
     """Part → options that differ from the part's own defaults; may include terms that other names bring."""
 
     def parts(self) -> dict[str, type[Section]]:
-        """The parts by their place in a spec: `warmup`, `route`, `grouping`, `terms.prox`, `merge`."""
+        """The parts by their place in a spec: `warmup`, `route`, `grouping`, `terms.prox`, `merge`, `server`."""
         found: dict[str, type[Section] | None] = {
             "warmup": self.warmup,
             "route": self.route or self.default_route,
             "grouping": self.grouping,
             **{f"terms.{name}": term for name, term in self.terms.items()},
             "merge": self.merge,
+            "server": _imported("merge", "server_stage.ServerStage") if self.server else None,
         }
         return {place: part for place, part in found.items() if part is not None}
 
+    def part_names(self) -> list[str]:
+        """What the name adds to a method: `route`, `term prox`, … Nothing is imported."""
+        given = {kind: vars(self)[field] for kind, field in _KINDS.items()}
+        terms = {f"term {name}": name for name in self.terms}
+        found = {**given, **terms, "merge": vars(self)["merge"], "server": self.server or None}
+        return [kind for kind, part in found.items() if part is not None]
+
+
+_KINDS = {"warm-up": "warmup", "route": "route", "grouping": "grouping"}
+"""How lists name the parts that come before terms, and their fields."""
 
 _ICG = {"assign": "icg"}
 _UNIFORM = {"merge": {"weights": "uniform"}}
@@ -103,34 +133,46 @@ _SLOW_MERGES = {"terms.prox": {"mu": 1.0}, "terms.drift": {"alpha": 1.0}}
 """Models that are merged rarely are held closer together."""
 
 METHODS: dict[str, MethodEntry] = {
-    "fedavg": MethodEntry("clients train side by side, the server averages", route=Singletons),
-    "fedcyclic": MethodEntry("one model travels around a ring of clients", route=Ring, default_merge=LastRoute),
-    "fedstar": MethodEntry("every client mixes its model with those of all others", route=AllToAll, defaults=_UNIFORM),
+    "fedavg": MethodEntry("clients train side by side, the server averages", route="singletons.Singletons"),
+    "fedcyclic": MethodEntry(
+        "one model travels around a ring of clients", route="ring.Ring", default_merge="last_route.LastRoute"
+    ),
+    "local": MethodEntry(
+        "every client trains alone, the baseline of taking part",
+        route="alone.Alone",
+        training="alone",
+        defaults=_UNIFORM,
+    ),
+    "fedstar": MethodEntry(
+        "every client mixes its model with those of all others", route="all_to_all.AllToAll", defaults=_UNIFORM
+    ),
     "fedseq": MethodEntry(
-        "one model travels through each group, then these models are averaged", route=Chains, grouping=Grouping
+        "one model travels through each group, then these models are averaged",
+        route="chains.Chains",
+        grouping="grouping.Grouping",
     ),
     "fedseqinter": MethodEntry(
         "models go from group to group and are averaged every few rounds",
-        route=GroupToGroup,
-        grouping=Grouping,
+        route="group_to_group.GroupToGroup",
+        grouping="grouping.Grouping",
         defaults=_SLOW_MERGES,
     ),
     "fedasyncseq": MethodEntry(
         "models go from group to group without waiting for slow groups",
-        route=Asynchronous,
-        grouping=Grouping,
+        route="asynchronous.Asynchronous",
+        grouping="grouping.Grouping",
         defaults=_SLOW_MERGES,
     ),
     "fedseq2par": MethodEntry(
         "few large groups at first, many small groups at the end",
-        route=GrowingGroupCount,
-        grouping=Grouping,
+        route="growing_group_count.GrowingGroupCount",
+        grouping="grouping.Grouping",
         defaults={"grouping": _ICG},
     ),
     "fedgsp": MethodEntry(
         "few large groups at first, many small ones later, formed anew every round",
-        route=GrowingGroupCount,
-        grouping=Grouping,
+        route="growing_group_count.GrowingGroupCount",
+        grouping="grouping.Grouping",
         defaults={
             "route": {"growth": "log", "pace": "federation", "regroup": "always", "handover": "server"},
             "grouping": {**_ICG, "profile": "counts", "leftovers": "drop"},
@@ -139,73 +181,148 @@ METHODS: dict[str, MethodEntry] = {
     ),
     "naivegsp": MethodEntry(
         "fixed random groups, clients always in the same order",
-        route=Chains,
-        grouping=Grouping,
+        route="chains.Chains",
+        grouping="grouping.Grouping",
         defaults={"route": _FEDGSP_ROUTE, **_UNIFORM},
     ),
     "naivegsp-icg": MethodEntry(
         "fixed balanced groups, clients always in the same order",
-        route=Chains,
-        grouping=Grouping,
+        route="chains.Chains",
+        grouping="grouping.Grouping",
         defaults={"route": _FEDGSP_ROUTE, "grouping": {**_ICG, "profile": "counts"}, **_UNIFORM},
     ),
     "astraea": MethodEntry(
         "models travel through groups whose classes are nearly uniform",
-        route=Chains,
-        grouping=Grouping,
+        route="chains.Chains",
+        grouping="grouping.Grouping",
         defaults={"grouping": {"assign": "greedy", "distance": "kl"}},
     ),
-    "spfl": MethodEntry(
-        "every model visits all sampled clients, each from another start", route=Rotations, defaults=_UNIFORM
+    "relay": MethodEntry(
+        "experimental: balanced groups drawn anew in each pass over all clients, and look-ahead",
+        route="chains.Chains",
+        grouping="grouping.Grouping",
+        sampling="passes",
+        server={"lookahead": 0.9, "ramp": True},
+        defaults={"route": {"regroup": "pass"}, "grouping": _ICG},
     ),
-    "wfsl": MethodEntry("first, one model travels through selected clients as a warm-up", warmup=Wfsl),
-    "shared-raw": MethodEntry("clients share a few samples, and the server first trains on them", warmup=SharedRaw),
-    "fedavg-first": MethodEntry("rounds of FedAvg before another method", warmup=FedAvgFirst),
+    "spfl": MethodEntry(
+        "every model visits all sampled clients, each from another start",
+        route="rotations.Rotations",
+        defaults=_UNIFORM,
+    ),
+    "cycp": MethodEntry(
+        "groups of clients take turns, and their clients train side by side",
+        route="cyclic_participation.CyclicParticipation",
+        grouping="grouping.Grouping",
+        defaults={"grouping": {"max_clients": 25, "min_samples": 1_000_000}},
+    ),
+    "cwt": MethodEntry(
+        "one model goes around all clients, always in the same order",
+        route="cyclical_transfer.CyclicalTransfer",
+        default_merge="last_route.LastRoute",
+    ),
+    "daisy-chain": MethodEntry(
+        "models go on to random clients and are averaged every few rounds",
+        route="daisy_chain.DaisyChain",
+        defaults=_UNIFORM,
+    ),
+    "random-walk": MethodEntry(
+        "one model walks at random along the edges of a graph",
+        route="random_walk.RandomWalk",
+        default_merge="last_route.LastRoute",
+    ),
+    "wfsl": MethodEntry("first, one model travels through selected clients as a warm-up", warmup="wfsl.Wfsl"),
+    "shared-raw": MethodEntry(
+        "clients share a few samples, and the server first trains on them", warmup="shared_raw.SharedRaw"
+    ),
+    "fedavg-first": MethodEntry("rounds of FedAvg before another method", warmup="fedavg_first.FedAvgFirst"),
+    "fedtm": MethodEntry(
+        "rounds of FedAvg among large clients, then one model travels through all",
+        default_route="ring.Ring",
+        default_merge="last_route.LastRoute",
+        warmup="large_clients_first.LargeClientsFirst",
+    ),
     "ewc": MethodEntry(
         "a ring whose clients protect the weights that mattered to earlier ones",
-        default_route=Ring,
-        terms={"fisher": FisherPenalty},
-        default_merge=LastRoute,
+        default_route="ring.Ring",
+        terms=BuiltInTerms(fisher="fisher_penalty.FisherPenalty"),
+        default_merge="last_route.LastRoute",
     ),
-    "glam": MethodEntry("clients also learn from the received and the global model", terms={"glam": Glam}),
-    "fedprox": MethodEntry("clients stay close to the model they received", terms={"prox": ProximalPenalty}),
-    "scaffold": MethodEntry("control variates correct the drift of clients", terms={"control": ControlVariates}),
+    "glam": MethodEntry(
+        "clients also learn from the received and the global model", terms=BuiltInTerms(glam="glam.Glam")
+    ),
+    "fedprox": MethodEntry(
+        "clients stay close to the model they received", terms=BuiltInTerms(prox="proximal_penalty.ProximalPenalty")
+    ),
+    "scaffold": MethodEntry(
+        "control variates correct the drift of clients", terms=BuiltInTerms(control="control_variates.ControlVariates")
+    ),
     "feddyn": MethodEntry(
-        "a dynamic penalty brings clients' optima together", terms={"drift": DriftPenalty}, merge=MeanPlusDrift
+        "a dynamic penalty brings clients' optima together",
+        terms=BuiltInTerms(drift="drift_penalty.DriftPenalty"),
+        merge="drift.MeanPlusDrift",
     ),
     "feddc": MethodEntry(
         "drift is decoupled and corrected",
-        terms={"drift": DriftPenalty, "control": ControlVariates},
-        merge=MeanPlusDrift,
+        terms=BuiltInTerms(drift="drift_penalty.DriftPenalty", control="control_variates.ControlVariates"),
+        merge="drift.MeanPlusDrift",
         defaults={"terms.drift": {"alpha": 0.01}},
+    ),
+    "ghbm": MethodEntry(
+        "clients are pushed on as the global model moved in the last rounds",
+        terms=BuiltInTerms(**{"heavy-ball": "heavy_ball.HeavyBall"}),
+    ),
+    "fedsam": MethodEntry(
+        "clients look for flat minima, with gradients uphill of their model",
+        terms=BuiltInTerms(sharpness="sharpness.Sharpness"),
     ),
     "moon": MethodEntry(
         "features stay close to the received model's, away from the client's last model's",
-        terms={"contrast": ContrastiveLoss},
+        terms=BuiltInTerms(contrast="contrastive_loss.ContrastiveLoss"),
     ),
     "fedmmd": MethodEntry(
-        "outputs stay close in distribution to those of the received model", terms={"mmd": MmdPenalty}
+        "outputs stay close in distribution to those of the received model",
+        terms=BuiltInTerms(mmd="mmd_penalty.MmdPenalty"),
     ),
-    "fedfusion": MethodEntry("features are fused with those of the received model", terms={"fusion": FeatureFusion}),
-    "fednova": MethodEntry("updates are divided by the number of local steps", merge=Nova),
-    "feddisco": MethodEntry("clients whose classes are far from uniform get less weight", merge=Disco),
-    "fedadagrad": MethodEntry("the server applies the mean update with Adagrad", merge=ServerAdagrad),
-    "fedadam": MethodEntry("the server applies the mean update with Adam", merge=ServerAdam),
-    "fedyogi": MethodEntry("the server applies the mean update with Yogi", merge=ServerYogi),
-    "fedavgm": MethodEntry("the server applies the mean update with momentum", merge=ServerMomentum),
-    "ida": MethodEntry("models far from the mean get less weight", merge=Ida),
-    "median": MethodEntry("the coordinate-wise median, robust to bad clients", merge=Median),
-    "trimmed-mean": MethodEntry("the mean without the extremes of every coordinate", merge=TrimmedMean),
-    "krum": MethodEntry("the model closest to its neighbours", merge=Krum),
-    "geometric-median": MethodEntry("the point closest to all models", merge=GeometricMedian),
+    "fedfusion": MethodEntry(
+        "features are fused with those of the received model", terms=BuiltInTerms(fusion="feature_fusion.FeatureFusion")
+    ),
+    "fednova": MethodEntry("updates are divided by the number of local steps", merge="nova.Nova"),
+    "feddisco": MethodEntry("clients whose classes are far from uniform get less weight", merge="disco.Disco"),
+    "fedexp": MethodEntry(
+        "the mean update is lengthened where the updates differ",
+        merge="extrapolation.Extrapolation",
+        server={"average": {"window": 2}},
+    ),
+    "fedadagrad": MethodEntry("the server applies the mean update with Adagrad", merge="adaptive.ServerAdagrad"),
+    "fedadam": MethodEntry("the server applies the mean update with Adam", merge="adaptive.ServerAdam"),
+    "fedyogi": MethodEntry("the server applies the mean update with Yogi", merge="adaptive.ServerYogi"),
+    "fedavgm": MethodEntry("the server applies the mean update with momentum", merge="server_momentum.ServerMomentum"),
+    "ida": MethodEntry("models far from the mean get less weight", merge="ida.Ida"),
+    "median": MethodEntry("the coordinate-wise median, robust to bad clients", merge="median.Median"),
+    "trimmed-mean": MethodEntry("the mean without the extremes of every coordinate", merge="trimmed_mean.TrimmedMean"),
+    "krum": MethodEntry("the model closest to its neighbours", merge="krum.Krum"),
+    "geometric-median": MethodEntry("the point closest to all models", merge="geometric_median.GeometricMedian"),
+    "lookahead": MethodEntry(
+        "the server sends the model moved on in the direction of its last change",
+        server={"lookahead": 0.9},
+    ),
+    "fedacg": MethodEntry(
+        "look-ahead at the server, and clients stay close to the model they received",
+        terms=BuiltInTerms(prox="proximal_penalty.ProximalPenalty"),
+        server={"lookahead": 0.85},
+        defaults={"terms.prox": {"mu": 0.01}},
+    ),
+    "wima": MethodEntry("the mean of the last merged models is evaluated", server={"average": {"window": 10}}),
     "dp": MethodEntry(
-        "clients clip their changes and add noise: differential privacy", terms={"dp": ClientLevelPrivacy}
+        "clients clip their changes and add noise: differential privacy",
+        terms=BuiltInTerms(dp="client_level_privacy.ClientLevelPrivacy"),
     ),
     "centralized": MethodEntry(
         "all samples in one place: the centralised baseline",
-        route=Centralized,
-        default_merge=LastRoute,
-        pools_data=True,
+        route="centralized.Centralized",
+        default_merge="last_route.LastRoute",
+        training="pooled",
     ),
 }
 """The methods by name: the built-in ones, then those that plug-ins register."""
@@ -214,190 +331,16 @@ BUILT_IN = frozenset(METHODS)
 LOADED_PLUGINS: dict[str, None] = {}
 """The modules that `load_plugins` has imported, in this order."""
 
-_BASES: dict[str, type[Section]] = {
-    "warmup": Warmup,
-    "route": Routing,
-    "grouping": Grouping,
-    "merge": Merge,
-    "profiler": ClientProfiler,
-}
 
-
-def register(
-    name: str,
-    *,
-    summary: str,
-    route: type[Routing] | None = None,
-    grouping: type[Grouping] | None = None,
-    terms: Mapping[str, type[Term]] | None = None,
-    merge: type[Merge] | None = None,
-    default_merge: type[Merge] = Mean,
-    warmup: type[Warmup] | None = None,
-    profiler: type[ClientProfiler] | None = None,
-    defaults: Mapping[str, Options] | None = None,
-) -> None:
-    """Add a method to the catalogue, so that specs, the command line and reports know it by name.
-
-    Args:
-        name: The name of the method. Names of built-in methods are taken.
-        summary: One line for `fedrelay methods`.
-        route: How models travel; a subclass of `Routing`.
-        grouping: How groups are formed; `Grouping` itself, or a subclass.
-        terms: What clients do besides plain training, by term name; subclasses of `Term`.
-        merge: How the server merges arrivals; a subclass of `Merge`.
-        default_merge: The merge that is used when no name of a combination brings one.
-        warmup: What comes before the first round; a subclass of `Warmup`.
-        profiler: What nodes compute for the grouping, if it has a profile of its own; a subclass of `ClientProfiler`.
-        defaults: Options that differ from the parts' own defaults, by place: `{"route": {"loops": 2}}`.
-
-    Raises:
-        SpecError: The name is taken or not valid, or a part has the wrong type or cannot work.
-    """
-    for given, what in ((terms, "terms"), (defaults, "defaults")):
-        if given is not None and not isinstance(given, Mapping):
-            raise SpecError(f"method {name!r}: {what} must be a mapping by name, got {given!r}")
-    for term in terms or ():
-        if not _is_plain_name(term):
-            raise SpecError(f"method {name!r}: the name of a term must be letters, digits, - and _, got {term!r}")
-    for place, options in (defaults or {}).items():
-        if not isinstance(options, Mapping) or not (place in _BASES or str(place).startswith("terms.")):
-            got = f"{place!r}: {options!r}"
-            raise SpecError(f"method {name!r}: defaults must be like {{'route': {{'loops': 2}}}}, got {got}")
-    entry = MethodEntry(
-        summary, route, None, grouping, dict(terms or {}), merge, default_merge, warmup, defaults=dict(defaults or {})
-    )
-    if not isinstance(name, str) or not isinstance(summary, str):
-        raise SpecError(f"method {name!r}: name and summary must be text")
-    if not name or any(each.isspace() or each in "+/:" for each in name):
-        raise SpecError(f"method {name!r}: a name has no spaces and none of the characters + / :")
-    if (known := METHODS.get(name)) is not None and not _is_redefinition(known, entry):
-        owner = next(iter(known.parts().values())).__module__
-        raise SpecError(f"method {name!r}: this name is taken by {owner}; choose another")
-    if not entry.parts():
-        raise SpecError(f"method {name!r}: brings no part; give a route, grouping, terms, merge or warm-up")
-    for place, part in entry.parts().items():
-        _check_part(name, place, part)
-    _check_part(name, "merge", default_merge)
-    for place, options in entry.defaults.items():
-        _check_defaults(name, place, _part_at(entry, place), options)
-    if profiler is not None:
-        _check_part(name, "profiler", profiler)
-    METHODS[name] = entry
-    sent = [*entry.terms.values(), *([profiler] if profiler is not None else [])]
-    REGISTERED.update({part_name(part): part for part in sent if not is_built_in(part)})
-
-
-def _is_redefinition(known: MethodEntry, entry: MethodEntry) -> bool:
-    """Whether a method of the user's own is registered again, because a notebook cell ran again for example."""
-
-    def names(each: MethodEntry) -> dict[str, tuple[str, str]]:
-        return {place: (part.__module__, part.__qualname__) for place, part in each.parts().items()}
-
-    built_in = all(map(is_built_in, known.parts().values()))
-    return not built_in and names(known) == names(entry)
-
-
-def _check_part(method: str, place: str, part: Any) -> None:
-    base = _BASES.get(place, Term)
-    if not (isinstance(part, type) and issubclass(part, base)):
-        raise SpecError(f"method {method!r}: {place} must be a subclass of {base.__name__}, got {part!r}")
-    if not is_built_in(part):
-        _check_hooks(method, part, base)
-
-
-def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
-    """Refuse a part that misses a hook, misspells one, gives it other arguments, or declares its tensors wrongly."""
-    if missing := sorted(getattr(part, "__abstractmethods__", ())):
-        raise SpecError(f"method {method!r}: {part.__name__} must define {', '.join(missing)}")
-    hooks = [name for name in dir(base) if not name.startswith(("_", "model_"))]
-    for name, value in vars(part).items():
-        if name.startswith("_") or not isfunction(value):
-            continue
-        own = getattr(base, name, None)
-        if own is None and (close := get_close_matches(name, hooks, 1, 0.85)):
-            raise SpecError(f"method {method!r}: {part.__name__}.{name} is no hook; did you mean {close[0]}?")
-        if isfunction(own) and iscoroutinefunction(value):
-            raise SpecError(f"method {method!r}: {part.__name__}.{name} must not be async; nobody would await it")
-        if isfunction(own) and not _same_order(list(signature(own).parameters), list(signature(value).parameters)):
-            wanted = ", ".join(signature(own).parameters)
-            raise SpecError(f"method {method!r}: {part.__name__}.{name} must take ({wanted})")
-    if issubclass(part, Term):
-        _check_tensors(f"method {method!r}: {part.__name__}.tensors", part.tensors)
-        _check_batchable(method, part)
-    if issubclass(part, Grouping) and part.form_groups is not Grouping.form_groups:
-        raise SpecError(f"method {method!r}: {part.__name__} must override assign_groups instead of form_groups")
-    if issubclass(part, Warmup) and getattr(part, "length", None) not in part.model_fields:
-        options = ", ".join(part.model_fields) or "it has none yet"
-        raise SpecError(f"method {method!r}: {part.__name__}.length must name its option with the rounds ({options})")
-
-
-def _check_batchable(method: str, part: type[Term]) -> None:
-    """Refuse a hook that would never be called, because the term says that models may be trained together."""
-    received = part.adjust_received_model is not Term.adjust_received_model
-    hook = "loss" if issubclass(part, LossTerm) else "adjust_received_model" if received else ""
-    if part.batchable and hook:
-        raise SpecError(
-            f"method {method!r}: {part.__name__}.{hook} is only called for models that are trained one by one; "
-            "set batchable = False in the class"
-        )
-
-
-def _part_at(entry: MethodEntry, place: str) -> type[Section] | None:
-    """The part whose options are at a place: one of the entry, or a term of another method; None if unknown."""
-    if place == "merge":
-        return entry.merge or entry.default_merge
-    others = (each.terms for each in METHODS.values())
-    terms = {f"terms.{name}": term for terms in others for name, term in terms.items()}
-    return entry.parts().get(place, terms.get(place))
-
-
-def _check_defaults(method: str, place: str, part: type[Section] | None, options: Options) -> None:
-    """Refuse defaults that the part would refuse; some options may be left for the user to set."""
-    if part is None:
-        return
-    left = [name for name, option in part.model_fields.items() if option.is_required() and name not in options]
-    if unknown_names := [name for name in options if name not in part.model_fields]:
-        raise SpecError(f"method {method!r}: defaults: {place}: {unknown('key', unknown_names[0], part.model_fields)}")
-    if not left:
-        try:
-            validate(part, options, f"{place}.")
-        except SpecError as error:
-            raise SpecError(f"method {method!r}: defaults: {error}") from None
-
-
-def _same_order(wanted: Sequence[str], given: Sequence[str]) -> bool:
-    """Whether a hook takes as many parameters, none of them in another's place: hooks are called by position."""
-    swapped = (one != other and one in wanted for one, other in zip(given, wanted, strict=False))
-    return len(given) == len(wanted) and not any(swapped)
-
-
-def _is_plain_name(name: object) -> bool:
-    return isinstance(name, str) and name.replace("-", "_").isidentifier()
-
-
-def _check_tensors(what: str, tensors: object) -> None:
-    if not isinstance(tensors, tuple | list):
-        raise SpecError(f"{what} must be a tuple, got {tensors!r}")
-    for tensor in tensors:
-        if not isinstance(tensor, ClientState | ServerState | Payload):
-            raise SpecError(f"{what} must hold ClientState, ServerState or Payload, got {tensor!r}")
-        if not _is_plain_name(tensor.name):
-            raise SpecError(f"{what}: names must be letters, digits, - and _, got {tensor.name!r}")
-        if sum((type(tensor), tensor.name) == (type(other), other.name) for other in tensors) > 1:
-            raise SpecError(f"{what}: duplicate name {tensor.name!r}")
-        if isinstance(tensor, ClientState) and (target := tensor.added_at_merge_to):
-            lasting = [each for each in tensors if isinstance(each, ClientState) and not each.until_merge]
-            if not tensor.until_merge or (target, tensor.scalar) not in [(each.name, each.scalar) for each in lasting]:
-                raise SpecError(
-                    f"{what}: {tensor.name!r} is added at a merge to {target!r}, so it needs until_merge=True, and "
-                    f"{target!r} must be a ClientState of the same term and size that lasts longer"
-                )
-
-
-def pools_data(method: str) -> bool:
-    """Whether a method trains on pooled data, by its built-in names alone; no plug-in is imported."""
+def training_of(method: str) -> Training:
+    """Whether clients train together, by those names of a method that are known; no plug-in is imported."""
     names = (name.strip() for name in method.split("+"))
-    return any(METHODS[name].pools_data for name in names if name in METHODS)
+    return joined_training(METHODS[name] for name in names if name in METHODS)
+
+
+def joined_training(entries: Iterable[MethodEntry]) -> Training:
+    """Whether clients train together with a method of several names: not if one of them says so."""
+    return next((entry.training for entry in entries if entry.training != "federated"), "federated")
 
 
 def plugin_methods() -> dict[str, EntryPoint]:
@@ -435,6 +378,22 @@ def find_method(name: str) -> MethodEntry:
     return METHODS[name]
 
 
+def find_methods(method: str) -> dict[str, MethodEntry]:
+    """The entries of all names of a method, such as `fedseq+fedprox`. No built-in part is imported.
+
+    Raises:
+        SpecError: A name is missing, unknown or repeated.
+    """
+    entries: dict[str, MethodEntry] = {}
+    for name in (part.strip() for part in method.split("+")):
+        if not name:
+            raise SpecError(f"method {method!r}: a name is missing; join names as in fedseq+fedprox")
+        if name in entries:
+            raise SpecError(f"method {method!r}: duplicate name {name!r}")
+        entries[name] = find_method(name)
+    return entries
+
+
 def load_plugins(modules: str | Sequence[str], what: str = "plugins") -> None:
     """Import plug-in modules; each registers its methods.
 
@@ -452,3 +411,9 @@ def load_plugins(modules: str | Sequence[str], what: str = "plugins") -> None:
             raise SpecError(f"{what}: must be names of modules such as mylab.pairs, without .py, got {module!r}")
         import_module_of_user(module, what)
         LOADED_PLUGINS[module] = None
+
+
+def import_built_in_parts() -> None:
+    """Import the parts of all methods, so that those who are sent the name of a part know its class."""
+    for entry in METHODS.values():
+        entry.parts()

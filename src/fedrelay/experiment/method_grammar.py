@@ -14,13 +14,15 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.method_catalogue import MethodEntry, Options, find_method
+from fedrelay.experiment.method_catalogue import MethodEntry, Options, find_methods, joined_training
 from fedrelay.experiment.part_docs import options_of
-from fedrelay.experiment.spec import Comparison, Experiment, Section
+from fedrelay.experiment.sections import Training
+from fedrelay.experiment.spec import Comparison, Experiment, Sampling, Section
 from fedrelay.grouping.grouping import OPTIONS_WITHOUT_COUNT, Grouping
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import ClientState
 from fedrelay.merge.base import Merge
+from fedrelay.merge.server_stage import ServerStage
 from fedrelay.routes.base import Routing
 from fedrelay.routes.singletons import Singletons
 from fedrelay.warmup.base import Warmup
@@ -39,7 +41,8 @@ class ParsedMethod:
     """The name that brings the merge; None if it is the default."""
 
     warmup: type[Warmup] | None
-    pools_data: bool
+    training: Training
+    sampling: Sampling
     defaults: Mapping[str, Options]
 
     def options(self, place: str, part: type[Section]) -> dict[str, FieldInfo]:
@@ -48,7 +51,7 @@ class ParsedMethod:
         return {name: each for name, each in options_of(part).items() if not counted or name in OPTIONS_WITHOUT_COUNT}
 
     def parts(self) -> Iterator[tuple[str, type[Section]]]:
-        """Every part with the place of its options: `warmup`, `route`, `grouping`, `terms.prox`, `merge`."""
+        """Every part with the place of its options: `warmup`, `route`, `grouping`, `terms.prox`, `merge`, `server`."""
         if self.warmup is not None:
             yield "warmup", self.warmup
         yield "route", self.route
@@ -57,6 +60,7 @@ class ParsedMethod:
         for name, term in self.terms.items():
             yield f"terms.{name}", term
         yield "merge", self.merge
+        yield "server", ServerStage
 
 
 def parse_method(method: str) -> ParsedMethod:
@@ -65,13 +69,7 @@ def parse_method(method: str) -> ParsedMethod:
     Raises:
         SpecError: A name is unknown or repeated, or two names bring the same part.
     """
-    entries: dict[str, MethodEntry] = {}
-    for name in (part.strip() for part in method.split("+")):
-        if not name:
-            raise SpecError(f"method {method!r}: a name is missing; join names as in fedseq+fedprox")
-        if name in entries:
-            raise SpecError(f"method {method!r}: duplicate name {name!r}")
-        entries[name] = find_method(name)
+    entries = find_methods(method)
     route_name, _ = _only(method, entries, "route")
     _, grouping = _only(method, entries, "grouping")
     merge_name, merge = _only(method, entries, "merge")
@@ -85,13 +83,15 @@ def parse_method(method: str) -> ParsedMethod:
         raise SpecError(f"method {method!r}: {route_name!r} does not use groups")
     if route.needs_groups and grouping is None:
         raise SpecError(f"method {method!r}: {route_name!r} needs groups; register it with grouping=fedrelay.Grouping")
-    pools_data = any(entry.pools_data for entry in entries.values())
-    if pools_data and warmup:
+    training = joined_training(entries.values())
+    if training == "pooled" and warmup:
         raise SpecError(f"method {method!r}: all data are pooled, so there is nothing to warm up")
     defaults: dict[str, Options] = {}
     # The name that brings a term decides about its options.
     for entry in sorted(entries.values(), key=lambda entry: bool(entry.terms)):
         defaults |= entry.defaults
+    if stages := _joined_server_options(method, entries):
+        defaults["server"] = stages
     if merge_name is not None:  # merge options of a route belong to its default merge
         defaults.pop("merge", None)
     return ParsedMethod(
@@ -102,7 +102,8 @@ def parse_method(method: str) -> ParsedMethod:
         merge=merge or route_entry.default_merge,
         merge_name=merge_name,
         warmup=warmup,
-        pools_data=pools_data,
+        training=training,
+        sampling="passes" if any(entry.sampling == "passes" for entry in entries.values()) else "random",
         defaults=defaults,
     )
 
@@ -125,6 +126,19 @@ def _only(method: str, entries: Mapping[str, MethodEntry], part: str) -> tuple[s
     if len(bringing) > 1:
         raise SpecError(f"method {method!r}: {bringing[0]!r} and {bringing[1]!r} both bring a {part}; keep one")
     return (bringing[0], getattr(entries[bringing[0]], part)) if bringing else (None, None)
+
+
+def _joined_server_options(method: str, entries: Mapping[str, MethodEntry]) -> dict[str, Any]:
+    """What all names ask of the server after a merge; no option may be set by two of them."""
+    owners: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    for name, entry in entries.items():
+        for option, value in entry.server.items():
+            if owners.setdefault(option, name) != name:
+                both = f"{owners[option]!r} and {name!r}"
+                raise SpecError(f"method {method!r}: {both} both set server.{option}; keep one")
+            options[option] = value
+    return options
 
 
 def _joined_terms(method: str, entries: Mapping[str, MethodEntry]) -> dict[str, type[Term]]:

@@ -18,11 +18,17 @@ class Hyperparameter:
 
 
 _SERVER_LR = Hyperparameter("merge.lr", (0.01, 0.1, 1.0))
+_LOOKAHEAD = Hyperparameter("server.lookahead", (0.5, 0.7, 0.9))
 
 HYPERPARAMETERS: Mapping[str, Hyperparameter] = {
     "fedprox": Hyperparameter("terms.prox.mu", (0.01, 0.1, 1.0)),
     "feddyn": Hyperparameter("terms.drift.alpha", (0.01, 0.1, 1.0)),
     "feddc": Hyperparameter("terms.drift.alpha", (0.001, 0.01, 0.1)),
+    "ghbm": Hyperparameter("terms.heavy-ball.beta", (0.5, 0.7, 0.9)),
+    "fedsam": Hyperparameter("terms.sharpness.rho", (0.01, 0.05, 0.2)),
+    "lookahead": _LOOKAHEAD,
+    "fedacg": _LOOKAHEAD,
+    "relay": _LOOKAHEAD,
     "moon": Hyperparameter("terms.contrast.mu", (0.1, 1.0, 5.0)),
     "fedmmd": Hyperparameter("terms.mmd.strength", (0.01, 0.1, 1.0)),
     "ewc": Hyperparameter("terms.fisher.strength", (0.01, 0.1, 1.0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -41,6 +41,15 @@ def options_of(part: type[Section]) -> dict[str, FieldInfo]:
         else:
             found[name] = option
     return found
+
+
+def flat_options(place: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Nested options under dotted names."""
+    for name, value in options.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat_options(f"{place}.{name}", value)
+        else:
+            yield f"{place}.{name}", value
 
 
 def meaning(option: FieldInfo) -> str:

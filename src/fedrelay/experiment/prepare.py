@@ -30,6 +30,7 @@ from fedrelay.experiment.data_and_model import (
     build_module,
     check_classes,
     check_faults,
+    check_per_client,
     check_stop,
     check_task,
     module_rebuilder,
@@ -55,12 +56,12 @@ from fedrelay.local.model_checks import (
     check_precision,
 )
 from fedrelay.local.optimizers.build import build_optimizer
-from fedrelay.local.optimizers.kept_state import optimizer_state_terms
+from fedrelay.local.optimizers.state_terms import optimizer_state_terms
 from fedrelay.local.term_lane_check import check_terms_in_lanes
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS, FlatLayout
 from fedrelay.privacy.checks import check_budget
-from fedrelay.privacy.sealed_routes import check_sealed_plan
+from fedrelay.privacy.sealed_routes import check_sealed_plan, last_client_warning
 from fedrelay.rng import torch_seed
 from fedrelay.robustness.label_flip import flip_labels
 from fedrelay.routes.base import Groups
@@ -113,7 +114,7 @@ def prepare(
     began, trained = time.monotonic(), False
     if (grouping := method.grouping) is not None:
         regroups = method.route.chooses_group_count  # then groups are formed when a round is planned
-        if profiling is None and (groups is None or regroups):
+        if profiling is None and (groups is None or method.route.regroups):
             profiling, trained = grouping.profile_clients(inputs), grouping.needs_profiling_by_clients
         if groups is None or regroups:
             groups = () if regroups else grouping.form_groups(inputs, profiling)
@@ -150,6 +151,9 @@ def _check(run: PreparedRun) -> None:
     if (experiment.train.schedule.rounds or 0) >= experiment.rounds:
         log.warning("train.schedule.rounds: the learning rate rises until the last of the %d rounds", experiment.rounds)
     check_stop(experiment, prepared.task, prepared.has_validation)
+    check_per_client(experiment, bool(prepared.held_out_counts))
+    if experiment.eval.per_client and method.privacy is not None:
+        log.warning("clients send scores on held-out samples without noise; epsilon does not cover them")
     check_faults(experiment, prepared.federation.client_count)
     if experiment.eval.forgetting > experiment.rounds:
         late = (experiment.eval.forgetting, experiment.rounds)
@@ -157,8 +161,12 @@ def _check(run: PreparedRun) -> None:
     costs.devices(0)
     first = planner.plan(1)
     if first.handover == "sealed":
-        for plan in (first, planner.plan(experiment.rounds)):
-            check_sealed_plan(plan, prepared.phase(plan.round).terms)
+        rounds = experiment.rounds
+        fastest = max(range(1, rounds + 1), key=lambda round: experiment.train.learning_rate(round, rounds))
+        for round in sorted({1, fastest, rounds}):
+            check_sealed_plan(planner.plan(round), prepared.job(round))
+        if warning := last_client_warning(first, prepared.phase(1).route):
+            log.warning(warning)
     method.merge.check_arrival_count(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
     if method.privacy is not None and (method.profiles_clients or method.needs_class_counts):

@@ -8,8 +8,10 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor, nn
 
+from fedrelay.data.client_names import client_names
 from fedrelay.data.federation import Federation
-from fedrelay.engines.start import has_validation, node_names
+from fedrelay.data.holdout import without_pooling
+from fedrelay.engines.start import has_validation, held_out_counts, node_names
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.spec import Experiment, TransferSettings, unknown
@@ -82,19 +84,31 @@ class PreparedExperiment:
         return has_validation(self.experiment, self.federation)
 
     @cached_property
+    def held_out_counts(self) -> tuple[int, ...]:
+        """The number of held-out samples of every client, which it is evaluated on; empty if no client has any."""
+        return held_out_counts(self.experiment, self.federation)
+
+    @cached_property
+    def client_names(self) -> tuple[str, ...]:
+        """The name of every client, also where the samples of all are pooled."""
+        return client_names(without_pooling(self.federation), node_names(self.experiment, self.federation))
+
+    @cached_property
     def last_rounds(self) -> dict[int, int]:
         """Client → its last round, of clients that leave for good.
 
         Raises:
             SpecError: There is no such client, or none would be left.
         """
+        if not self.experiment.withdrawn:
+            return {}
         names = node_names(self.experiment, self.federation) or [str(each) for each in self.clients]
         last_rounds = {}
         for name, round in self.experiment.withdrawn.items():
             if name not in names:
                 raise SpecError(f"withdrawn: {unknown('client', name, names)}")
             last_rounds[names.index(name)] = round
-        if last_rounds and not set(self.holders()) - last_rounds.keys():
+        if not set(self.holders()) - last_rounds.keys():
             raise SpecError("withdrawn: at least one client with samples must stay")
         return last_rounds
 

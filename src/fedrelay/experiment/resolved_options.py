@@ -7,11 +7,12 @@ plug-in.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from pathlib import PurePath
 from typing import Any
 
 from fedrelay.errors import RunFolderError
+from fedrelay.experiment.part_docs import flat_options
 from fedrelay.experiment.sections import Section
 from fedrelay.local.terms.base import Term
 
@@ -34,7 +35,7 @@ def resolved_options(parts: Mapping[str, Section]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for place, part in parts.items():
         found[place] = type(part).__name__
-        found |= _flat(place, part.model_dump())
+        found |= flat_options(place, part.model_dump())
         if isinstance(part, Term):
             found[f"{place}.tensors"] = list(map(repr, part.tensors))
     plain: dict[str, Any] = json.loads(json.dumps(found, default=_plain, skipkeys=True))
@@ -63,15 +64,6 @@ def refuse_other_options(run: str, then: Mapping[str, Any], now: Mapping[str, An
             f"{run}: {name} was {old!r} when the run was started and {change}; continue with the FedRelay and the "
             "plug-in that started it, or start a new run"
         )
-
-
-def _flat(place: str, options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Nested options under dotted names."""
-    for name, value in options.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(f"{place}.{name}", value)
-        else:
-            yield f"{place}.{name}", value
 
 
 def _plain(value: Any) -> Any:

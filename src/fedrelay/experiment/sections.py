@@ -40,6 +40,12 @@ class Section(BaseModel):
         return value
 
 
+Sampling = Literal["random", "passes"]
+"""How the clients or groups of a round are sampled."""
+
+Training = Literal["federated", "alone", "pooled"]
+"""Whether clients train together, each alone, or on the samples of all in one place."""
+
 Shift = Literal["none", "rotation", "inversion", "noise", "contrast"]
 
 
@@ -120,6 +126,12 @@ class DataSettings(Section):
         ge=0,
         lt=1,
         description="share of each client's train samples kept for choosing the best model and when to stop",
+    )
+    holdout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of each client's samples held out to evaluate models on that client (eval.per_client)",
     )
     table: TableSettings = Field(TableSettings(), description="how a .csv or .parquet table becomes samples")
 
@@ -270,6 +282,9 @@ def cosine_between(start: float, end: float, passed: float) -> float:
 
 Precision = Literal["float32", "bf16"]
 
+StepRule = Literal["by-size", "equal", "inverse-size"]
+"""How the steps of a hop depend on the number of samples of the client."""
+
 OPTIMIZER_NAMES = ("sgd", "adam", "adamw", "rmsprop")
 """The optimisers that are built in."""
 
@@ -278,7 +293,17 @@ class TrainSettings(Section):
     """Local training at every hop."""
 
     epochs: int = Field(1, ge=1, description="passes over the client's samples per hop")
+    steps: StepRule | Annotated[int, Field(ge=1)] = Field(
+        "by-size",
+        description="steps per hop: by-size: `epochs` passes over the client's samples; equal: as many as a client of "
+        "average size; inverse-size: the more, the fewer samples a client has; or a number",
+    )
     batch_size: int = Field(16, ge=1, description="samples per step")
+    batches: Literal["shuffled", "class-weighted"] = Field(
+        "shuffled",
+        description="shuffled: each sample once in a pass; class-weighted: drawn so that all classes of the client are "
+        "equally likely",
+    )
     optimizer: str = Field(
         "sgd",
         description="optimizer: sgd, adam, adamw, rmsprop, or the class of an elementwise one as MODULE:CLASS, such as "
@@ -333,6 +358,12 @@ class TrainSettings(Section):
             raise ValueError(f"momentum: has no effect with the optimizer {self.optimizer!r}; only with sgd")
         if self.optimizer_state != "reset" and self.optimizer == "sgd" and not self.momentum:
             raise ValueError("optimizer_state: sgd remembers nothing without train.momentum; use 'reset'")
+        return self
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        if isinstance(self.steps, int) and self.epochs != 1:
+            raise ValueError(f"epochs: has no effect with steps {self.steps}; set one of them")
         return self
 
     @property
@@ -398,6 +429,22 @@ class EvalSettings(Section):
     classes: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (), description="classes whose accuracy is also recorded; default those that an attack swaps"
     )
+    per_client: int = Field(
+        0,
+        ge=0,
+        description="evaluate models on every client's held-out samples every N rounds, and after the last; 0 = never",
+    )
+    fine_tune: int = Field(
+        0,
+        ge=0,
+        description="per_client: evaluate also after this many steps of training on the client's own train samples",
+    )
+
+    @model_validator(mode="after")
+    def _refuse_unused_settings(self) -> Self:
+        if self.fine_tune and not self.per_client:
+            raise ValueError("fine_tune: has no effect without per_client")
+        return self
 
 
 class StopSettings(Section):
@@ -599,7 +646,11 @@ class RecoverySettings(Section):
         "or ask a client that is not in this round",
     )
     retries: int = Field(1, ge=1, le=100, description="attempts of the policy before the client is skipped")
-    timeout: float = Field(60.0, gt=0, description="seconds to wait for an answer")
+    timeout: float = Field(
+        60.0,
+        gt=0,
+        description="seconds to wait for an answer; from nodes, for an answer or a sign that a hop makes progress",
+    )
     deadline: float | None = Field(None, gt=0, description="seconds after which routes return early")
     min_arrivals: int = Field(
         1, ge=0, description="routes that must return with an accepted update, at most all; else the round is repeated"

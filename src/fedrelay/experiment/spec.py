@@ -8,7 +8,7 @@ a `SpecError` that names the key, what is allowed and the nearest known name.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -37,6 +37,7 @@ from fedrelay.experiment.sections import LearningRateAlongChainSettings as Learn
 from fedrelay.experiment.sections import LearningRateScheduleSettings as LearningRateScheduleSettings
 from fedrelay.experiment.sections import ModelSettings as ModelSettings
 from fedrelay.experiment.sections import RecoverySettings as RecoverySettings
+from fedrelay.experiment.sections import Sampling as Sampling
 from fedrelay.experiment.sections import Section as Section
 from fedrelay.experiment.sections import StopSettings as StopSettings
 from fedrelay.experiment.sections import TableSettings as TableSettings
@@ -65,7 +66,7 @@ SECTIONS: dict[str, type[Section]] = {
 NAMED_SETTINGS = (*SECTIONS, "schedule", "chain_schedule")
 """Settings that are a name with options; the name alone can stand for them."""
 
-PARTS = ("warmup", "route", "grouping", "terms", "merge")
+PARTS = ("warmup", "route", "grouping", "terms", "merge", "server")
 """The parts of a method; their options live under these names and are checked against the method chosen."""
 
 
@@ -90,11 +91,17 @@ class CommonSettings(Section):
     attack: AttackSettings = AttackSettings()
     rounds: int = Field(100, ge=1, description="number of rounds")
     fraction: float = Field(0.2, gt=0, le=1, description="share of clients (or groups) that take part in a round")
+    sampling: Sampling | None = Field(
+        None,
+        description="who takes part in a round: random; passes: every client (or group) once before anyone twice; "
+        "default that of the method, random for most",
+    )
     warmup: Options = Field({}, description="options of the method's warm-up")
     route: Options = Field({}, description="options of the method's route")
     grouping: Options = Field({}, description="options of the method's grouping")
     terms: Options = Field({}, description="options of the method's local terms, by term name")
     merge: Options = Field({}, description="options of the method's merge")
+    server: Options = Field({}, description="what the server does after each merge: look-ahead, momentum, averages")
     clock: Options = Field({}, description="devices and links of the clients, for virtual time")
     plugins: tuple[str, ...] = Field((), description="modules that register your own methods, such as mylab.pairs")
     out: Path | None = Field(None, description="folder to write to; commands create a new one in runs/ by default")
@@ -131,6 +138,7 @@ class ComparisonEntry(Section):
     grouping: Options = Field({}, description="options of the method's grouping")
     terms: Options = Field({}, description="options of the method's local terms, by term name")
     merge: Options = Field({}, description="options of the method's merge")
+    server: Options = Field({}, description="what the server does after each merge")
     train: Options = Field({}, description="train settings that differ from the common ones")
     transfer: Options = Field({}, description="transfer settings that differ from the common ones")
     guard: Options = Field({}, description="guard settings that differ from the common ones")
@@ -140,6 +148,7 @@ class ComparisonEntry(Section):
     )
     attack: Options = Field({}, description="attack settings that differ from the common ones")
     fraction: float | None = Field(None, gt=0, le=1, description="share of clients of this method")
+    sampling: Sampling | None = Field(None, description="who takes part in a round of this method: random or passes")
 
     @property
     def name(self) -> str:
@@ -293,6 +302,19 @@ def full_path(name: str) -> str:
     first, dot, rest = name.partition(".")
     paths = shortcuts() | {path.split(".")[-1]: path for path in REPLACED}
     return f"{paths.get(first, first)}{dot}{rest}"
+
+
+def dotted_settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path and value of every setting of a tree.
+
+    >>> dict(dotted_settings({"rounds": 3, "train": {"lr": 0.1}}))
+    {'rounds': 3, 'train.lr': 0.1}
+    """
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from dotted_settings(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def set_path(tree: dict[str, Any], path: str, value: Any) -> None:

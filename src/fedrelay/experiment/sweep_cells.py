@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.method_catalogue import load_plugins
 from fedrelay.experiment.spec import Comparison, has_path, set_path, validate
 
@@ -68,6 +67,8 @@ def sweep_cells(comparison: Comparison) -> list[SweepCell]:
 
 
 def _cell(comparison: Comparison, tree: Mapping[str, Any], chosen: Mapping[str, Any]) -> SweepCell:
+    from fedrelay.experiment.comparison_runs import experiments  # imports PyTorch
+
     settings = {name: dict(value) if isinstance(value, Mapping) else value for name, value in tree.items()}
     try:
         for path, value in chosen.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -107,7 +107,9 @@ def _check_levels(text: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             level -= 1
         if level > MAX_LEVELS:
-            raise yaml.MarkedYAMLError(problem=f"more than {MAX_LEVELS} levels", problem_mark=event.start_mark)
+            # The C loader's marks are as good as the pure ones, which the stubs of the error insist on.
+            mark = cast(yaml.Mark | None, event.start_mark)
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_LEVELS} levels", problem_mark=mark)
 
 
 class _PlainLoader(Loader):
