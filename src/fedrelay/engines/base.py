@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import SERVER
 from fedrelay.data.evaluation_samples import EvaluationSet
+from fedrelay.local.client_evaluation import ClientEvaluation, ClientEvaluationSettings
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
 from fedrelay.routes.arrival import Arrival
@@ -93,6 +94,19 @@ class Engine(Protocol):
 
     def evaluate(self, weights: Tensor, on: EvaluationSet = "test") -> EvaluationSums:
         """Evaluate a model on the federation's test samples, or on its validation samples where it has any."""
+
+    def evaluate_models(self, models: Sequence[Tensor], on: EvaluationSet = "test") -> list[EvaluationSums]:
+        """Evaluate several models, each on all test samples, or on all validation samples."""
+
+    def evaluate_clients(
+        self, models: Tensor | Mapping[int, Tensor], wanted: ClientEvaluationSettings
+    ) -> dict[int, ClientEvaluation]:
+        """Evaluate a model on the held-out samples of each client that has any: client → its evaluation.
+
+        Args:
+            models: One model for all clients, or the own model of each client that is evaluated.
+            wanted: How they are evaluated.
+        """
 
     def take_events(self) -> list[EngineEvent]:
         """What happened since the last call."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrelay.data.federation import Federation
-from fedrelay.data.validation_samples import validation_part
+from fedrelay.data.federation_wrapper import find_wrapper
+from fedrelay.data.holdout import held_out_samples
+from fedrelay.data.validation_samples import FederationWithValidationSamples
 from fedrelay.engines.base import Engine, RouteRequirements
 from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.spec import Experiment
@@ -60,7 +62,19 @@ def has_validation(experiment: Experiment, federation: Federation) -> bool:
 
         remote = remote_part(federation)
         return remote is not None and any(facts.validations for facts in remote.facts)
-    return validation_part(federation) is not None
+    return find_wrapper(federation, FederationWithValidationSamples) is not None
+
+
+def held_out_counts(experiment: Experiment, federation: Federation) -> tuple[int, ...]:
+    """The number of held-out samples of every client, here or at nodes; empty if no client has any."""
+    if data_at_nodes(experiment):
+        from fedrelay.engines.flower.server.remote_federation import remote_part
+
+        remote = remote_part(federation)
+        counts = [facts.tests for facts in remote.facts] if remote is not None else []
+        return tuple(counts) if any(counts) else ()
+    found = held_out_samples(federation)
+    return () if found is None else tuple(found.counts)
 
 
 def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteRequirements] = ()) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,10 +21,13 @@ from fedrelay.data.federation import Federation
 from fedrelay.data.lazy_dataset_samples import LazyDatasetSamples
 from fedrelay.data.node_samples import owner_federation
 from fedrelay.data.node_torch_datasets import owner_datasets
+from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.messages import FAILED, Message
 from fedrelay.engines.flower.node.service import NodeService
+from fedrelay.engines.flower.server.dispatcher import Signatures
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation
+from fedrelay.experiment.spec import DataSettings
 
 
 @pytest.fixture
@@ -87,6 +93,12 @@ class FakeConnection:
             reply = f"failed: {reply.header['reason']}"
         return self.reply_faults[node](request, reply) if node in self.reply_faults else reply
 
+    def signs_of_life(self) -> dict[str, Any]:
+        return {}
+
+    def wait_for_replies(self, pause: float) -> None:
+        time.sleep(pause)
+
     def reconnect(self) -> None:
         self.reconnected += 1
         self.pending.clear()
@@ -106,9 +118,11 @@ class InProcessNodes:
         test: bool = True,
         signed: bool = False,
         sealed: bool = False,
+        server: Path | None = None,
         **options: Any,
     ) -> None:
-        self.federation, self.folder, self.options = federation, folder, options
+        """With the folder of a server, nodes answer its requests only."""
+        self.federation, self.folder, self.server, self.options = federation, folder, server, options
         self.names = tuple(f"n{client:02d}" for client in range(federation.client_count))
         self.keys = {name: _node_key(name) for name in self.names} if signed or sealed else {}
         if sealed:
@@ -127,11 +141,15 @@ class InProcessNodes:
 
     def restart(self) -> None:
         """All nodes die and come back with what they have on disk."""
-        for name, data in zip(self.names, self.data, strict=True):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-            self.connection.services[name] = NodeService(
-                data, self.folder / name, identity=self._identity(name), **self.options
-            )
+        for name in self.names:
+            self.restart_one(name)
+
+    def restart_one(self, name: str) -> None:
+        folder, data = self.folder / name, self.data[self.names.index(name)]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.connection.services[name] = NodeService(
+            data, folder, identity=self._identity(name), requests=self._verifier(name), **self.options
+        )
 
     def _identity(self, name: str):
         if name not in self.keys:
@@ -140,13 +158,35 @@ class InProcessNodes:
 
         return NodeIdentity.load(self.keys[name], self.folder / name)
 
+    def _verifier(self, name: str):
+        if self.server is None:
+            return None
+        from fedrelay.engines.flower.request_signatures import RequestVerifier
+
+        return RequestVerifier((self.server / "ca.pem").read_bytes(), self.keys[name].public_key())
+
+    def audit(self, experiment: Any, client_states: Any):
+        """The audit trail of a run, where there is a server's folder."""
+        if self.server is None:
+            return None
+        from fedrelay.engines.flower.connect import open_audit
+        from fedrelay.engines.flower.credentials import public_text
+
+        for name, key in self.keys.items():
+            (self.server / "nodes" / f"{name}.pub").write_text(public_text(key.public_key()))
+        return open_audit(experiment, self.server, client_states)
+
     @property
-    def check_signature(self):
+    def signatures(self) -> Signatures | None:
         if not self.keys:
             return None
+        from fedrelay.engines.flower.credentials import requests_certificate, requests_key
         from fedrelay.engines.flower.reply_signatures import ReplyVerifier
+        from fedrelay.engines.flower.request_signatures import RequestSigner
 
-        return ReplyVerifier({name: key.public_key() for name, key in self.keys.items()}).check
+        keys, server = {name: key.public_key() for name, key in self.keys.items()}, self.server
+        signer = None if server is None else RequestSigner(requests_key(server), requests_certificate(server), keys)
+        return Signatures(ReplyVerifier(keys).check, signer)
 
 
 @cache
@@ -173,6 +213,41 @@ def make_nodes(tmp_path) -> Callable[..., InProcessNodes]:
 
 
 @pytest.fixture
+def digit_nodes(make_nodes, use_nodes) -> Callable[..., InProcessNodes]:
+    """Makes nodes with digits, and runs experiments on them."""
+
+    def make(clients: int, *, alpha: float = 0.3, **options: Any) -> InProcessNodes:
+        found = make_nodes(open_federation(DataSettings(name="digits", clients=clients, alpha=alpha), 3), **options)
+        use_nodes(found)
+        return found
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def start_superlink(tmp_path_factory) -> Callable[..., Any]:
+    """Starts SuperLinks in processes of their own. The keys of these nodes are NAME.key in the server's folder."""
+    from fedrelay.engines.flower.credentials import make_node_key, make_server_folder
+    from fedrelay.engines.flower.superlink import SuperLink
+
+    @contextmanager
+    def start(*nodes: str) -> Iterator[SuperLink]:
+        folder = tmp_path_factory.mktemp("server")
+        make_server_folder(folder, ["127.0.0.1"])
+        for name in nodes:
+            make_node_key(folder / f"{name}.key").rename(folder / "nodes" / f"{name}.pub")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        with SuperLink(folder, "127.0.0.1", port) as running:
+            if nodes:
+                running.register()
+            yield running
+
+    return start
+
+
+@pytest.fixture
 def use_nodes(monkeypatch) -> Callable[[InProcessNodes], None]:
     """Run experiments on these nodes, without a SuperLink."""
 
@@ -192,8 +267,9 @@ def use_nodes(monkeypatch) -> Callable[[InProcessNodes], None]:
                 client_states,
                 wait=0.2,
                 poll=0.001,
-                check_signature=nodes.check_signature,
+                signatures=nodes.signatures,
                 withdrawn=experiment.withdrawn,
+                audit=nodes.audit(experiment, client_states),
             ),
         )
 

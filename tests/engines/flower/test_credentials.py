@@ -34,11 +34,8 @@ def test_the_servers_folder(tmp_path):
         make_server_folder(tmp_path / "server", ["relay.example.org", "10.0.0.5"])
     finally:
         os.umask(before)
-    assert {name: mode(tmp_path / "server" / name) for name in ("ca.key", "server.key", "secret")} == {
-        "ca.key": 0o600,
-        "server.key": 0o600,
-        "secret": 0o600,
-    }
+    private = ("ca.key", "server.key", "requests.key", "secret")
+    assert {name: mode(tmp_path / "server" / name) for name in private} == dict.fromkeys(private, 0o600)
     context = ssl.create_default_context(cafile=tmp_path / "server" / "ca.pem")
     context.load_cert_chain(tmp_path / "server" / "server.pem", tmp_path / "server" / "server.key")
     certificate = x509.load_pem_x509_certificate((tmp_path / "server" / "server.pem").read_bytes())
@@ -103,7 +100,7 @@ def test_a_renewed_certificate_is_for_the_same_key_and_of_the_same_authority(tmp
     monkeypatch.undo()
     end = credentials.renew_certificate(tmp_path, ["relay.example.com"])
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    assert {name for name in after if after[name] != before.get(name)} == {"server.pem"}
+    assert {name for name in after if after[name] != before.get(name)} == {"server.pem", "requests.pem"}
     renewed = certificate(tmp_path / "server.pem")
     assert renewed.not_valid_after_utc == end.replace(microsecond=0)
     assert credentials.ends_soon(tmp_path / "server.pem") == ""

@@ -1,15 +1,20 @@
 """What a curious server finds in everything that it and the SuperLink hold: open against sealed routes.
 
 The attack reads the label sets of clients from the bias of the last layer, which training raises for the labels that
-occur. It succeeds if there is a model from right before and from right after a client's hop.
+occur. It succeeds if there is a model from right before and from right after a client's hop. The attack that draws
+images is in `benchmarks/curious_server.py`; here it is checked that it has a real server's view.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 import fedrelay as fr
@@ -25,7 +30,7 @@ CLIENTS, CLASSES = 6, 10
 def view(make_nodes, use_nodes, tmp_path):
     """Run one chain through all clients: all messages, the bytes of all files at the server, and the nodes."""
 
-    def watch(handover, rounds=2):
+    def watch(handover, rounds=2, method="fedcyclic"):
         federation = open_federation(DataSettings(name="digits", clients=CLIENTS, partition="shards"), 3)
         nodes, seen = make_nodes(federation, sealed=handover == "sealed"), []
         use_nodes(nodes)
@@ -38,7 +43,7 @@ def view(make_nodes, use_nodes, tmp_path):
         settings = {"rounds": rounds, "batch_size": 64, "seed": 3, "fraction": 1.0, "checkpoint.seconds": 0.0}
         out = tmp_path / handover
         fr.run(
-            "fedcyclic",
+            method,
             engine="flower",
             data="nodes",
             model="logistic",
@@ -97,6 +102,19 @@ def test_sealed_routes_show_no_label_set_and_all_but_the_last_client_are_at_chan
     assert balanced_accuracy(guess[[last]], truth[[last]]) == 0.875
 
 
+def test_rotations_show_every_client_because_each_is_the_last_of_a_route(view):
+    seen, _, nodes = view("sealed", rounds=1, method="spfl")
+    start, guess, truth = seen[0][0].arrays["models"][0][-CLASSES:], np.zeros((CLIENTS, CLASSES), bool), labels(nodes)
+    ends = [
+        (request.header["hop"][3], reply.arrays["models"][0]) for request, reply in seen if "models" in reply.arrays
+    ]
+    for client, end in ends:
+        guess[client] = end[-CLASSES:] > start
+    assert sorted(client for client, _ in ends) == list(range(CLIENTS))
+    assert not (guess == truth).all(axis=1).any()
+    assert balanced_accuracy(guess, truth) == pytest.approx(0.79, abs=0.01)
+
+
 def test_no_file_or_message_at_the_server_has_a_model_between_clients(view):
     """The nodes still have these models, so the test knows what to look for; differences are looked for, too."""
     seen, out, nodes = view("sealed", rounds=1)
@@ -111,3 +129,55 @@ def test_no_file_or_message_at_the_server_has_a_model_between_clients(view):
     for one, other in pairwise(kept):
         assert not any((other - one)[-CLASSES:].tobytes() in each for each in held)
     assert any(end[-CLASSES:].tobytes() in each for each in held)  # the same search finds what is there
+
+
+@pytest.mark.parametrize("handover", ["server", "sealed"])
+def test_no_message_has_a_sample(handover, view):
+    seen, _, nodes = view(handover, rounds=1)
+    sent = [array.tobytes() for pair in seen for message in pair for array in message.arrays.values()]
+    for client in range(CLIENTS):
+        rows = nodes.federation.train_samples(client).x.flatten(1).numpy()
+        assert not any(row[8:24].tobytes() in each for row in rows for each in sent)  # parts of it would be found, too
+
+
+@pytest.fixture(scope="module")
+def attacks():
+    """The command itself."""
+    path = Path(__file__).parents[3] / "benchmarks" / "curious_server.py"
+    spec = importlib.util.spec_from_file_location("curious_server_command", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("handover", ["server", "sealed"])
+def test_the_benchmark_attacks_what_a_real_server_reads(handover, attacks, make_nodes, use_nodes):
+    """These models, up to rounding, and no others; and the attacker computes a client's training as the client does."""
+    images, rounds, sealed = 5, 2, handover == "sealed"
+    seen, truth = attacks.run(images, rounds, sealed=sealed)
+    data = DataSettings(name="digits", clients=attacks.CLIENTS, partition="iid", samples=attacks.CLIENTS * images)
+    nodes, read = make_nodes(open_federation(data, attacks.SEED), sealed=sealed), []
+    use_nodes(nodes)
+
+    def look(request, reply):
+        if request.header["kind"] == "hop":
+            read.extend(message.arrays["models"] for message in (request, reply) if "models" in message.arrays)
+        return reply
+
+    nodes.connection.reply_faults = dict.fromkeys(nodes.names, look)
+    settings = {"model": {"name": "mlp", "hidden": (attacks.HIDDEN,)}, "lr": attacks.RATE, "batch_size": images}
+    usual = {"rounds": rounds, "seed": attacks.SEED, "fraction": 1.0, "route.handover": handover}
+    fr.run("fedcyclic", engine="flower", data="nodes", **usual, **settings)
+    assert [len(models) for models in read] == [1] * 2 * len(seen)
+    expected = [model for each in seen for model in (each.before, each.after)]
+    largest = max(np.abs(one[0] - other.numpy()).max() for one, other in zip(read, expected, strict=True))
+    assert largest < 1e-6
+    assert len(seen) == (rounds if sealed else rounds * attacks.CLIENTS)
+    for each in seen:
+        model = each.before.clone().requires_grad_()
+        for client in each.clients:
+            own = nodes.federation.train_samples(client)
+            assert torch.equal(own.x.flatten(1), truth[client])
+            model = attacks.trained(model, truth[client], torch.nn.functional.one_hot(own.y, attacks.CLASSES).float())
+        assert torch.allclose(model, each.after, atol=1e-6)

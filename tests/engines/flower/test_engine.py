@@ -51,7 +51,15 @@ def digits(clients=6):
         ("ewc", {"fraction": 1.0, "rounds": 2}),
         ("fedcyclic", {"optimizer": "adam", "optimizer_state": "payload", "lr": 0.01, "clip": 1.0}),
         ("spfl", {"fraction": 0.5, "optimizer": "adamw", "optimizer_state": "client", "lr": 0.01}),
+        (
+            "relay+wima",
+            {"rounds": 4, "grouping": {"assign": "random", "max_clients": 2, "min_samples": 5000}},
+        ),
+        ("ghbm+fedsam", {"fraction": 1.0, "rounds": 3, "terms.heavy-ball.tau": 2}),
+        ("daisy-chain", {"fraction": 0.7, "rounds": 3, "route.period": 2}),
         ("fedcyclic+scaffold", {"schedule": "cosine", "chain_schedule": {"name": "linear", "end": 0.2}}),
+        ("fedcyclic", {"steps": "inverse-size", "batches": "class-weighted", "route.order": "size"}),
+        ("fedtm", {"fraction": 1.0, "steps": "equal", "warmup.rounds": 1}),
     ],
 )
 def test_the_same_weights_as_the_local_engine(method, settings, make_nodes, use_nodes):

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 import fedrelay as fr
-from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
-from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -44,13 +42,8 @@ def lines(folder, name):
 
 
 @pytest.fixture
-def make_six(make_nodes, use_nodes):
-    def make():
-        found = make_nodes(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3))
-        use_nodes(found)
-        return found
-
-    return make
+def make_six(digit_nodes):
+    return lambda: digit_nodes(6)
 
 
 @pytest.fixture

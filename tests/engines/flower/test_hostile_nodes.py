@@ -22,11 +22,9 @@ CLAIMED = 10**6
 
 
 @pytest.fixture
-def six(make_nodes, use_nodes):
+def six(digit_nodes):
     """Six nodes of equal size."""
-    found = make_nodes(open_federation(DataSettings(name="digits", clients=6, alpha=100), 3))
-    use_nodes(found)
-    return found
+    return digit_nodes(6, alpha=100)
 
 
 def run(method="fedavg", **settings):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 
 import numpy as np
 import pytest
 
 import fedrelay as fr
-from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import Message
 from fedrelay.experiment.part_serialization import to_plain
-from fedrelay.experiment.spec import DataSettings
+from fedrelay.local.terms.drift_penalty import DriftPenalty
 from fedrelay.local.terms.fisher_penalty import FisherPenalty
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 
@@ -44,6 +45,9 @@ class HostileServer:
             {name: {**part, **sections.get(name, {})} if name in sections else part for name, part in self.job.items()}
         )
 
+    def job_with_train(self, **settings):
+        return {**self.job, "train": {**self.job["train"], **settings}}
+
     def ask(self, plan, index, arrays, names=(), *, before=None, after=None, hop=(1, 0, 0), tolerance=None, **header):
         """The reply to a hop; `hop` is (round, route, attempt)."""
         receiver = None if after is None else self.services[plan[after]].facts().sealing.model_dump(mode="json")
@@ -59,11 +63,9 @@ class HostileServer:
 
 
 @pytest.fixture
-def hostile(make_nodes, use_nodes):
+def hostile(digit_nodes):
     def make(method="fedcyclic", **settings):
-        nodes = make_nodes(open_federation(DataSettings(name="digits", clients=4, alpha=0.3), 3), sealed=True)
-        use_nodes(nodes)
-        return HostileServer(nodes, method, **settings)
+        return HostileServer(digit_nodes(4, sealed=True), method, **settings)
 
     return make
 
@@ -133,6 +135,22 @@ def test_routes_of_a_node_in_one_round_have_the_same_nodes_in_one_order(hostile)
     assert "envelope" in server.first([a, b, c], kind="reseal").arrays
 
 
+def test_how_a_model_left_is_forgotten_after_as_many_days_as_a_run(hostile):
+    server = hostile()
+    a, b, *_ = server.plan
+    server.ask([a, b], 1, server.first([a, b]).arrays, before=0)
+    [folder] = (server.nodes.folder / b).rglob("departures")
+    month_ago = time.time() - 31 * 86_400
+    old, used = sorted(folder.iterdir())[:2]
+    for path in (old, used):
+        os.utime(path, (month_ago, month_ago))
+    outbox = server.services[b].sealed.outbox
+    outbox.choose_departure(used.name, used.read_text())  # days count from the last time
+    server.nodes.restart()
+    assert not old.exists()
+    assert used.exists()
+
+
 def test_what_left_in_the_clear_in_one_run_is_not_sealed_in_another(hostile):
     """The difference to the end of the longer route would be the last client's work, exactly."""
     server = hostile()
@@ -151,7 +169,7 @@ def test_the_server_cannot_ask_how_large_the_weights_of_a_client_are(hostile):
     failed = server.ask(
         server.plan[:2], 0, {"models": server.start * np.float32(1e30)}, ["recv"], after=1, hop=(2, 0, 0)
     )
-    assert set(failed.header) == {"kind", "request", "seconds", "refused", "answered_sha256", "signature"}
+    assert set(failed.header) == {"kind", "request", "seconds", "refused", "audit", "answered_sha256", "signature"}
     assert failed.header["refused"] == "its own model was not finite or too large after training"
 
 
@@ -176,7 +194,33 @@ def test_terms_that_show_one_client_most_are_not_sealed(hostile):
     reason = server.first(server.plan, job=job).header["reason"]
     assert reason == "'fisher' is no sum over the clients of a route, so it never travels on a sealed one"
     job = json.dumps({**server.job, "terms": [to_plain(ProximalPenalty(mu=10.0))]})  # the model would hardly move
-    assert "mu times train.lr up to 0.1" in server.first(server.plan, job=job).header["reason"]
+    assert "pulls to its anchor by up to 0.1 / train.lr" in server.first(server.plan, job=job).header["reason"]
+
+
+@pytest.mark.parametrize(
+    ("term", "problem"),
+    [
+        (DriftPenalty(anchor="round", alpha=10.0), "pulls to its anchor by up to 0.1 / train.lr"),
+        (DriftPenalty(anchor="round", alpha=0.9, alpha_by_size=True), "erases more than half"),
+        (
+            DriftPenalty(anchor="round", alpha=1.9),
+            "erases more than half of what a client of a sealed route has changed",
+        ),
+        (
+            ProximalPenalty(anchor="round", mu=1.9),
+            "erases more than half of what a client of a sealed route has changed",
+        ),
+    ],
+)
+def test_terms_that_pull_a_model_back_to_that_of_the_round_are_refused(term, problem, hostile):
+    """At the end there would be the last client's work alone, and nothing of those before it."""
+    server = hostile()
+    job = json.dumps({**server.job_with_train(batch_size=4), "terms": [to_plain(term)]})
+    assert problem in server.first(server.plan, job=job).header["reason"]
+    kept = json.dumps({**server.job_with_train(batch_size=4), "terms": [to_plain(ProximalPenalty(anchor="round"))]})
+    with_round = {"models": np.concatenate([server.start, server.start])}
+    reply = server.ask(server.plan, 0, with_round, ["recv", "round"], after=1, job=kept)
+    assert "envelope" in reply.arrays
 
 
 def test_a_node_that_refuses_every_model_undoes_one_hop_and_is_skipped(hostile, tmp_path):

@@ -7,9 +7,7 @@ import json
 import pytest
 
 import fedrelay as fr
-from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
-from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
@@ -18,10 +16,8 @@ SETTINGS = {"engine": "flower", "data": "nodes", "rounds": 2, "batch_size": 32, 
 
 
 @pytest.fixture
-def careful(make_nodes, use_nodes):
-    use_nodes(
-        make_nodes(open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=OwnerPrivacyPolicy(1.5))
-    )
+def careful(digit_nodes):
+    digit_nodes(3, alpha=1, policy=OwnerPrivacyPolicy(1.5))
 
 
 def test_a_run_with_enough_noise_does_without_losses(careful, tmp_path):
@@ -38,13 +34,10 @@ def test_a_run_without_noise_is_declined_and_warned_of(careful, caplog):
     assert "node 'n00' takes part only with +dp and terms.dp.noise at least 1.5; without, it will be skipped" in said
 
 
-def test_a_resumed_run_gets_the_same_replies_and_is_charged_once(make_nodes, use_nodes, tmp_path):
+def test_a_resumed_run_gets_the_same_replies_and_is_charged_once(digit_nodes, tmp_path):
     policy = OwnerPrivacyPolicy(1.5)
     budget = PrivacyBudget(tmp_path, policy, 1e4, 1e-5)
-    found = make_nodes(
-        open_federation(DataSettings(name="digits", clients=3, alpha=1), 3), policy=policy, budget=budget
-    )
-    use_nodes(found)
+    found = digit_nodes(3, alpha=1, policy=policy, budget=budget)
 
     class Die:
         def on_run_start(self, experiment, round):

@@ -27,6 +27,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 
+from fedrelay.engines.flower.connect import server_signatures
 from fedrelay.engines.flower.credentials import public_keys, write_private
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.server.node_registration import ask_for_facts
@@ -106,7 +107,8 @@ class Federation:
 
     def start_node(self, name: str, *, data: str | None = None, ca: str = "server/ca.pem"):
         words = ["node", "--data", data or f"{name}.npz", "--key", f"{name}.key", "--ca", ca, "--model", "slowly:make"]
-        return self.start(name, *words, "--superlink", self.address, "--patience", "60")
+        more = ["--superlink", self.address, "--patience", "60", "--checkpoint-every", "1epoch"]
+        return self.start(name, *words, *more)
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
@@ -213,7 +215,7 @@ def test_several_servers_at_one_superlink_do_not_steal_runs(federation, caplog):
         assert "has other runs too" in caplog.text
         for connection in connections:
             until(lambda connection=connection: connection.online() == set(NAMES), "all nodes are there")
-            found, reasons = ask_for_facts(connection, NAMES, NAMES, PATIENCE)
+            found, reasons = ask_for_facts(connection, NAMES, NAMES, PATIENCE, server_signatures(server))
             assert (set(found), reasons) == (set(NAMES), {})
             connection.close()
         runs = api.ListRuns(ListRunsRequest()).run_dict
@@ -253,6 +255,35 @@ def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
     assert events(tmp_path / "run")[0]["done"].startswith("passed over: ")
     assert result.complete
     assert (result.client_updates, result.longest_route) == (8, 3)  # one hop did not happen
+
+
+def test_a_node_that_is_killed_in_a_hop_goes_on_where_it_was(federation, tmp_path):
+    """Killed with -9 in the middle of five epochs."""
+    until(lambda: federation.says("b", "ready"), "b is there")
+    log = federation.folder / "b.log"
+    before = len(log.read_text())
+
+    def kill_in_a_hop():
+        until(lambda: log.read_text()[before:].count("saved after step") == 2, "b has trained two epochs")
+        federation.kill("b")
+        (federation.folder / "slow").unlink()
+        federation.start_node("b")
+
+    meanwhile = threading.Thread(target=kill_in_a_hop)
+    (federation.folder / "slow").touch()
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    settings = {**GROUPS, "rounds": 1, "batch_size": 64, "epochs": 5, "momentum": 0.9, "model": net}
+    meanwhile.start()
+    there = fr.run("fedseq", **{**federation.settings, **settings}, out=tmp_path / "run")
+    meanwhile.join()
+    here = fr.run("fedseq", data=federation.data, workers=1, **{**TRAIN, **settings})
+    torch.testing.assert_close(there.weights, here.weights, rtol=0, atol=1e-6)
+    assert events(tmp_path / "run") == []
+    first_round = re.findall(r"round 1, .* (saved|goes on) after step (\d+)", log.read_text()[before:])
+    epoch = int(first_round[0][1])
+    done = [("saved", 1), ("saved", 2), ("goes on", 2), ("saved", 3), ("saved", 4), ("saved", 5)]
+    assert [(what, int(step)) for what, step in first_round] == [(what, epoch * epochs) for what, epochs in done]
+    assert main(["audit", str(tmp_path / "run"), "-q"]) == 0
 
 
 def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):

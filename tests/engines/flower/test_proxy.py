@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 from contextlib import closing
@@ -19,14 +18,11 @@ from fedrelay.engines.flower.credentials import (
     SECRET,
     SERVER,
     SERVER_KEY,
-    make_node_key,
-    make_server_folder,
     private_key,
     read,
 )
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
-from fedrelay.engines.flower.superlink import SuperLink
 from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
 from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
 from fedrelay.engines.flower.wire.superlink_calls import admit
@@ -35,15 +31,8 @@ PASSED = "/v1/fleet/"
 
 
 @pytest.fixture(scope="module")
-def link(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("server")
-    make_server_folder(folder, ["127.0.0.1"])
-    make_node_key(folder / "a.key").rename(folder / "nodes" / "a.pub")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with SuperLink(folder, "127.0.0.1", port) as running:
-        running.register()
+def link(start_superlink):
+    with start_superlink("a") as running:
         yield running
 
 

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 import fedrelay as fr
-from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import FAILED, Message, WrongSignature
 from fedrelay.engines.flower.server.node_registration import ask_for_facts
-from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -23,11 +21,9 @@ GROUPS = {"grouping.max_clients": 3, "grouping.min_samples": 5000}
 
 
 @pytest.fixture
-def three(make_nodes, use_nodes):
+def three(digit_nodes):
     """Three nodes that sign their replies."""
-    found = make_nodes(open_federation(DataSettings(name="digits", clients=3, alpha=0.3), 3), signed=True)
-    use_nodes(found)
-    return found
+    return digit_nodes(3, signed=True)
 
 
 def run(**settings):
@@ -92,11 +88,11 @@ def test_a_replayed_reply_is_noticed_and_named(three, tmp_path):
 def test_an_old_reply_to_an_equal_request_is_noticed(three):
     """All requests for facts are equal, but for a random number."""
     names = three.names
-    found, _ = ask_for_facts(three.connection, names, names, 1.0, three.check_signature)
+    found, _ = ask_for_facts(three.connection, names, names, 1.0, three.signatures)
     assert list(found) == list(names)
     old = three.connection.services["n01"].respond(Message({"kind": "describe"}))
     three.connection.reply_faults["n01"] = lambda request, reply: old
-    found, reasons = ask_for_facts(three.connection, names, names, 1.0, three.check_signature)
+    found, reasons = ask_for_facts(three.connection, names, names, 1.0, three.signatures)
     assert list(found) == [name for name in names if name != "n01"]
     assert reasons["n01"].startswith("reply to another request")
 
@@ -164,6 +160,6 @@ def test_a_node_signs_why_it_cannot_answer(three, tmp_path):
     assert (reply.header["kind"], reply.header["reason"]) == (FAILED, "run must have 16 hexadecimal digits")
     from fedrelay.engines.flower.message_bytes import message_digest
 
-    three.check_signature("n01", message_digest(request), reply)
+    three.signatures.check_reply("n01", message_digest(request), reply)
     with pytest.raises(WrongSignature, match="reply of another node: 'n01' signed it, not 'n00'"):
-        three.check_signature("n00", message_digest(request), reply)
+        three.signatures.check_reply("n00", message_digest(request), reply)

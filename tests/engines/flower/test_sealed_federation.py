@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,9 +13,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.data.federation_wrapper import FederationWrapper
-from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import Message
-from fedrelay.experiment.spec import DataSettings
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -24,13 +23,8 @@ SEALED = {"route.handover": "sealed"}
 
 
 @pytest.fixture
-def make_six(make_nodes, use_nodes):
-    def make(**options):
-        found = make_nodes(open_federation(DataSettings(name="digits", clients=6, alpha=0.3), 3), **options)
-        use_nodes(found)
-        return found
-
-    return make
+def make_six(digit_nodes):
+    return partial(digit_nodes, 6)
 
 
 @pytest.fixture
@@ -95,7 +89,7 @@ def test_the_server_passes_on_what_it_cannot_read(six):
         assert set(reply.arrays) == {"envelope"}
         assert set(reply.header) == {
             *("kind", "request", "samples", "steps", "seconds", "loss"),
-            *("answered_sha256", "signature"),
+            *("audit", "answered_sha256", "signature"),
         }
         assert reply.header["loss"] is None
         assert len(reply.arrays["envelope"]) == last_reply.arrays["models"].nbytes + 1024
@@ -249,14 +243,21 @@ def test_routes_that_would_show_single_clients_are_refused(method, settings, pro
 
 
 def test_what_cannot_be_sealed_is_refused_in_one_line(six, make_six):
-    with pytest.raises(fr.SpecError, match="handover"):
+    with pytest.raises(
+        fr.SpecError, match=r"'fedavg' has no route through several clients, .* route\.handover=sealed, or add \+dp"
+    ):
         fr.run("fedavg", engine="flower", data="nodes", **SEALED)
-    with pytest.raises(fr.EngineError, match="routes share clients that keep state, which cannot be sealed"):
+    with pytest.raises(fr.SpecError, match="where routes share clients that keep state"):
         run("spfl+scaffold")
+    with pytest.raises(fr.SpecError, match="'sign-flip' changes models on the way, and nodes of sealed routes refuse"):
+        run(faults=[{"what": "sign-flip"}])
     with pytest.raises(fr.SpecError, match=r"'sealed' needs to know the next client in advance; set route\.mode=sync"):
         run("fedasyncseq", **GROUPS)
-    with pytest.raises(fr.EngineError, match="takes part in sealed routes only"):
-        run("fedseq", **{"route.handover": "server", "rounds": 9})
+    with pytest.raises(
+        fr.EngineError, match=r"all 6 nodes take part in sealed routes only .* set route\.handover=sealed"
+    ):
+        run("fedseq", **{"route.handover": "server"})
+    assert six.connection.log == []  # all of this is known before anything is sent
     make_six()
     with pytest.raises(fr.EngineError, match=r"node 'n00' has no roster, which 'sealed' needs; start it with --roster"):
         run()
@@ -367,3 +368,15 @@ def test_a_simulation_trains_sealed_routes_like_direct_ones():
     sealed, direct = (fr.run("fedseq", **settings, **{"route.handover": each}) for each in ("sealed", "direct"))
     assert torch.equal(sealed.weights, direct.weights)
     assert sealed.transfers == {"s2c": 12, "c2s": 12, "c2c": 0}
+
+
+def test_single_nodes_that_are_sealed_are_named_before_an_open_run(six, caplog):
+    """They decline its hops; the others take part."""
+    others = [facts.model_copy(update={"sealing": None}) for facts in six.remote.facts[2:]]
+    six.remote = replace(six.remote, facts=(*six.remote.facts[:2], *others))
+    with pytest.raises(fr.EngineError):
+        run("fedseq", **{"route.handover": "server", "rounds": 9})
+    named = [
+        line for line in caplog.messages if "takes part in sealed routes only (--roster) and will be skipped" in line
+    ]
+    assert [line.split("'")[1] for line in named] == ["n00", "n01"]

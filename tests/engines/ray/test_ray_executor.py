@@ -254,6 +254,7 @@ def test_a_node_is_lost_in_the_middle(numbered, head, cluster, tmp_path):
     assert cluster.cpus == 1
 
 
+@pytest.mark.slow
 def test_a_task_that_needs_too_much_memory_is_given_up(toy, linear, head, cluster):
     frail = {"RAY_memory_usage_threshold": "0.0001", "RAY_memory_monitor_refresh_ms": "50"}
     node = head.add_node(num_cpus=1, resources={"frail": 1}, env_vars=frail)
@@ -279,6 +280,7 @@ fedrelay.run(**{spec!r}, out={out!r}, callbacks=Kill())
 """
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_was_killed_resumes_with_the_same_bits(head, cluster, warm_python, tmp_path):
     run, settings = tmp_path / "run", {**SMALL_RUN, "rounds": 4, "checkpoint": {"seconds": 0}}
     spec = {"method": "fedseq+scaffold", "engine": {"name": "ray", "address": head.address}, **settings}

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import torch
 
@@ -17,21 +18,25 @@ from fedrelay.data.table_column_reader import is_table_file, read_table_columns
 from fedrelay.data.table_federation import SharedEncoding, TableFederation, encode_rows
 from fedrelay.engines.base import Engine, RouteRequirements
 from fedrelay.engines.flower import check_installed
+from fedrelay.engines.flower.audit_entries import AUDIT_FILE, SERVER_PURPOSE
 from fedrelay.engines.flower.engine import FlowerEngine
 from fedrelay.engines.flower.job_description import describe_task
 from fedrelay.engines.flower.messages import can_send
 from fedrelay.engines.flower.node_facts import NodeFacts
+from fedrelay.engines.flower.server.audit_trail import AuditTrail
 from fedrelay.engines.flower.server.claims import Remark
 from fedrelay.engines.flower.server.connection_interface import Connection
+from fedrelay.engines.flower.server.dispatcher import Signatures
 from fedrelay.engines.flower.server.node_registration import ListedNode, list_nodes, privacy_warnings, register_nodes
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
 from fedrelay.engines.flower.server.table_encoding_agreement import agree_on_encoding
-from fedrelay.errors import EngineError, SpecError
+from fedrelay.errors import EngineError, FedRelayError, SpecError
 from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment, TableSettings
 from fedrelay.files import expand_home
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.routes.execution_overlay import Tampering
 
 log = logging.getLogger(__name__)
 
@@ -39,20 +44,43 @@ log = logging.getLogger(__name__)
 def start_flower(job: TrainingJob, experiment: Experiment, client_states: ClientStateStore | None) -> Engine:
     """The engine, connected to the SuperLink."""
     settings = experiment.engine
+    folder = server_folder(settings)
     connection = open_connection(settings)
-    from fedrelay.engines.flower.credentials import public_keys
-    from fedrelay.engines.flower.reply_signatures import ReplyVerifier
-
-    check = ReplyVerifier(public_keys(server_folder(settings))).check
+    try:
+        audit = open_audit(experiment, folder, client_states)
+    except FedRelayError:
+        connection.close()
+        raise
     return FlowerEngine(
         job,
         connection,
         experiment.recovery,
         client_states,
         wait=settings.wait,
-        check_signature=check,
+        signatures=server_signatures(folder),
         withdrawn=experiment.withdrawn,
+        audit=audit,
     )
+
+
+def open_audit(experiment: Experiment, folder: Path, client_states: ClientStateStore | None) -> AuditTrail | None:
+    """The audit trail of a run with a folder, to go on with; None for a run that is not kept."""
+    if experiment.out is None or client_states is None:
+        return None
+    from fedrelay.engines.flower.credentials import public_keys, public_text, requests_certificate, requests_key
+    from fedrelay.engines.flower.reply_signatures import REPLY_PURPOSE
+    from fedrelay.engines.flower.sealing import is_signed_by, sign
+
+    key, keys = requests_key(folder), public_keys(folder)
+    trail = AuditTrail(
+        experiment.out / AUDIT_FILE,
+        lambda content: sign(key, SERVER_PURPOSE, content),
+        lambda node, entry: is_signed_by(keys[node], REPLY_PURPOSE, entry.digest.encode(), entry.signature),
+    )
+    texts = {name: public_text(each) for name, each in keys.items()}
+    trail.start(client_states.run_id, requests_certificate(folder), texts)
+    trail.withdraw(experiment.withdrawn)
+    return trail
 
 
 def open_connection(settings: EngineSettings) -> Connection:
@@ -71,7 +99,6 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
     settings = experiment.engine
     check_installed()
     from fedrelay.engines.flower.credentials import public_keys
-    from fedrelay.engines.flower.reply_signatures import ReplyVerifier
     from fedrelay.engines.flower.sealing import check_certificates
 
     _check_data(experiment.data)
@@ -79,8 +106,7 @@ def open_remote(experiment: Experiment, plugins: Sequence[str] = ()) -> Federati
     keys, left = public_keys(folder), experiment.withdrawn
     names = tuple(sorted({*keys, *left}))  # the key of a node that has left may be gone
     with closing(open_connection(settings)) as connection:
-        check = ReplyVerifier(keys).check
-        registered = register_nodes(connection, names, folder, settings.wait, plugins, check, left)
+        registered = register_nodes(connection, names, folder, settings.wait, plugins, server_signatures(folder), left)
     check_certificates({name: each.sealing for name, each in registered.facts.items()}, keys)
     return remote_federation(experiment.data, registered.facts, settings.test, registered.remarks)
 
@@ -132,13 +158,23 @@ def _encoded_test(source: str, target: str, shared: SharedEncoding) -> Samples:
 def show_nodes(settings: EngineSettings) -> list[ListedNode]:
     """All nodes whose keys are in the server's folder, and their state."""
     from fedrelay.engines.flower.credentials import CA, authority, public_keys, server_secret
-    from fedrelay.engines.flower.reply_signatures import ReplyVerifier
     from fedrelay.engines.flower.wire.superlink_calls import last_seen
 
     folder = server_folder(settings)
     keys, connection = public_keys(folder), open_connection(settings)
     seen = last_seen(settings.superlink, authority(folder / CA), server_secret(folder), keys)
-    return list_nodes(connection, tuple(keys), folder, max(1.0, settings.wait), seen, ReplyVerifier(keys).check)
+    return list_nodes(connection, tuple(keys), folder, max(1.0, settings.wait), seen, server_signatures(folder))
+
+
+def server_signatures(folder: Path) -> Signatures:
+    """How the server signs requests and checks replies, with the keys in its folder."""
+    from fedrelay.engines.flower.credentials import public_keys, requests_certificate, requests_key
+    from fedrelay.engines.flower.reply_signatures import ReplyVerifier
+    from fedrelay.engines.flower.request_signatures import RequestSigner
+
+    keys = public_keys(folder)
+    signer = RequestSigner(requests_key(folder), requests_certificate(folder), keys)
+    return Signatures(ReplyVerifier(keys).check, signer)
 
 
 def server_folder(settings: EngineSettings) -> Path:
@@ -170,7 +206,9 @@ def check_flower(job: TrainingJob, experiment: Experiment, routes: Sequence[Rout
     if any(each.depends_on_arrival_times for each in routes):
         _check_asynchronous(job, experiment)
     if any(each.is_sealed for each in routes):
-        _check_sealed(federation, routes)
+        _check_sealed(federation, routes, experiment)
+    else:
+        _check_open(federation, experiment)
     if experiment.eval.forgetting:
         raise SpecError(
             "eval.forgetting: evaluates models on other clients' samples; with engine 'flower' they stay at the nodes"
@@ -204,8 +242,23 @@ def _check_asynchronous(job: TrainingJob, experiment: Experiment) -> None:
         raise SpecError(f"terms.dp.epsilon: a budget cannot be kept {why}")
 
 
-def _check_sealed(federation: RemoteFederation, routes: Sequence[RouteRequirements]) -> None:
+def _check_open(federation: RemoteFederation, experiment: Experiment) -> None:
+    """Refuse an open run if all nodes decline its hops, because their owners have pinned a roster; name single ones."""
+    sealed = [name for name, facts in zip(federation.nodes, federation.facts, strict=True) if facts.sealing is not None]
+    advice = "set route.handover=sealed, with a method whose models go through several clients"
+    if sealed and len(sealed) == len(federation.nodes):
+        raise EngineError(
+            f"route.handover: all {len(sealed)} nodes take part in sealed routes only (--roster), and the server would "
+            f"read every model of {experiment.method!r} as it is set; {advice}"
+        )
+    for name in sealed:
+        log.warning("node %r takes part in sealed routes only (--roster) and will be skipped; %s", name, advice)
+
+
+def _check_sealed(federation: RemoteFederation, routes: Sequence[RouteRequirements], experiment: Experiment) -> None:
     """Refuse a sealed run in which some models would be open, or that nodes are not ready for."""
+    if tampering := next((fault.what for fault in experiment.faults if fault.what in get_args(Tampering)), None):
+        raise SpecError(f"faults: {tampering!r} changes models on the way, and nodes of sealed routes refuse that")
     if any(each.depends_on_arrival_times for each in routes):
         raise SpecError("route.handover: 'sealed' needs to know the next client in advance; set route.mode=sync")
     if not all(each.is_sealed for each in routes):
@@ -221,10 +274,11 @@ def _check_sealed(federation: RemoteFederation, routes: Sequence[RouteRequiremen
 
 def _check_data(data: DataSettings) -> None:
     """Refuse settings that distribute samples: every node has its own."""
-    if data.validation:
-        raise SpecError(
-            "data.validation: with engine 'flower' owners decide which samples are kept: fedrelay node --validation"
-        )
+    for name in ("validation", "holdout"):
+        if getattr(data, name):
+            raise SpecError(
+                f"data.{name}: with engine 'flower' owners decide which samples are kept: fedrelay node --{name}"
+            )
     default = DataSettings(name=data.name)
     for name in TableSettings.model_fields:
         at_nodes = name not in ("scaling", "mark_missing")

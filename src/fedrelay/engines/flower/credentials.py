@@ -13,20 +13,24 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from fedrelay.errors import SpecError
-from fedrelay.files import flush_folder, make_folder, read_regular_file, write_atomically
+from fedrelay.files import BINARY, flush_folder, make_folder, read_regular_file, write_atomically
 
 CA, CA_KEY = "ca.pem", "ca.key"
 SERVER, SERVER_KEY = "server.pem", "server.key"
+REQUESTS, REQUESTS_KEY = "requests.pem", "requests.key"
+"""The certificate and the key with which `fedrelay run` signs its requests. A SuperLink does not need them."""
+
 SECRET = "secret"
 """The secret with which `fedrelay run` authenticates at the SuperLink."""
 
@@ -39,6 +43,9 @@ NODES = "nodes"
 VALID, VALID_AUTHORITY = datetime.timedelta(days=365), datetime.timedelta(days=3650)
 """How long certificates of servers and of authorities are valid."""
 
+_FOR_REQUESTS = x509.UniformResourceIdentifier("urn:fedrelay:requests")
+"""The name in a certificate that may sign requests, and in no other."""
+
 SOON = datetime.timedelta(days=30)
 
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -50,7 +57,7 @@ PublicKey = ec.EllipticCurvePublicKey
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a new file that only its owner can read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
         file.flush()
@@ -60,22 +67,26 @@ def write_private(path: Path, content: bytes) -> None:
 
 def make_server_folder(folder: Path, hosts: Sequence[str]) -> None:
     """Create the server's folder: an authority, a certificate for these hosts, a secret, and a folder for keys."""
-    _refuse_existing(*(folder / name for name in (CA, CA_KEY, SERVER, SERVER_KEY, SECRET)))
-    ours, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    _refuse_existing(*(folder / name for name in (CA, CA_KEY, SERVER, SERVER_KEY, REQUESTS, REQUESTS_KEY, SECRET)))
+    ours, own, asking = (ec.generate_private_key(ec.SECP384R1()) for _ in range(3))
     root = _named("FedRelay development authority")
-    shown = {CA: _authority_certificate(root, ours), SERVER: _server_certificate(hosts, own.public_key(), root, ours)}
+    shown = {
+        CA: _authority_certificate(root, ours),
+        SERVER: _server_certificate([_host(host) for host in hosts], own.public_key(), root, ours),
+        REQUESTS: _server_certificate([_FOR_REQUESTS], asking.public_key(), root, ours),
+    }
     make_folder(folder / NODES)
     for name, certificate in shown.items():
         write_atomically(folder / name, _signed(certificate, ours))
-    for name, key in ((CA_KEY, ours), (SERVER_KEY, own)):
-        write_private(folder / name, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    for name, key in ((CA_KEY, ours), (SERVER_KEY, own), (REQUESTS_KEY, asking)):
+        _write_key(folder / name, key)
     write_private(folder / SECRET, secrets.token_hex(32).encode())
 
 
 def renew_certificate(folder: Path, more: Sequence[str] = ()) -> datetime.datetime:
-    """Give the server a new certificate for its key and hosts, plus `more` hosts. Returns when it expires.
+    """Give the server new certificates for its keys and hosts, plus `more` hosts. Returns when they expire.
 
-    The authority stays the same, so nodes need no change.
+    The authority stays the same, so nodes need no change. A key for requests is made if there is none yet.
     """
     own, root = _first(folder / SERVER), _first(folder / CA)
     content = read(folder / CA_KEY, "the authority's key")
@@ -87,8 +98,90 @@ def renew_certificate(folder: Path, more: Sequence[str] = ()) -> datetime.dateti
     if not hosts or not isinstance(key, PublicKey):
         raise SpecError(f"{folder / SERVER}: was not made by `fedrelay certificates`")
     end = min(datetime.datetime.now(datetime.UTC) + VALID, root.not_valid_after_utc)
-    write_atomically(folder / SERVER, _signed(_server_certificate(hosts, key, root.subject, signer, end), signer))
+    if not (folder / REQUESTS_KEY).exists():
+        _write_key(folder / REQUESTS_KEY, ec.generate_private_key(ec.SECP384R1()))
+    names = [_host(host) for host in hosts]
+    for file, known_as, of in ((SERVER, names, key), (REQUESTS, [_FOR_REQUESTS], requests_key(folder).public_key())):
+        write_atomically(folder / file, _signed(_server_certificate(known_as, of, root.subject, signer, end), signer))
     return end
+
+
+def requests_key(folder: Path) -> PrivateKey:
+    """The key with which the server signs its requests. One that others can read is refused."""
+    path = folder / REQUESTS_KEY
+    content = read(path, "the key that signs requests", f"make it with: fedrelay certificates {folder} --renew")
+    _refuse_readable(path, "key")
+    with _parsing(path, "a private key"):
+        key = serialization.load_pem_private_key(content, None)
+    if not isinstance(key, PrivateKey):
+        raise SpecError(f"{path}: an elliptic curve key is needed, as `fedrelay certificates` makes it")
+    return key
+
+
+def requests_certificate(folder: Path) -> str:
+    """The certificate of the key that signs requests, as nodes accept it."""
+    path = folder / REQUESTS
+    content = read(path, "the certificate for requests", f"make it with: fedrelay certificates {folder} --renew")
+    try:
+        certified = requests_key_of(content, authority(folder / CA))
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}; make a new one with: fedrelay certificates {folder} --renew") from None
+    if certified != requests_key(folder).public_key():
+        raise SpecError(f"{path}: is not for {folder / REQUESTS_KEY}; restore the file that belongs to it")
+    return content.decode()
+
+
+def requests_key_of(content: bytes, trusted: bytes) -> PublicKey:
+    """The key of a certificate for requests, if an authority has signed it for that.
+
+    Args:
+        content: The certificate, as PEM.
+        trusted: The certificates of authorities, as PEM.
+
+    Raises:
+        SpecError: It is not valid for signing requests.
+    """
+    found, key = _certificate_for_requests(content, trusted)
+    if not found.not_valid_before_utc <= datetime.datetime.now(datetime.UTC) <= found.not_valid_after_utc:
+        period = f"{found.not_valid_before_utc:%Y-%m-%d} to {found.not_valid_after_utc:%Y-%m-%d}"
+        raise SpecError(f"it is valid from {period}, which is over or has not begun by the clock of this machine")
+    return key
+
+
+def requests_key_at_any_time(content: bytes, trusted: bytes) -> PublicKey:
+    """The same for a record of the past, whose certificate may have expired since.
+
+    Raises:
+        SpecError: It was never valid for signing requests.
+    """
+    return _certificate_for_requests(content, trusted)[1]
+
+
+def requests_key_named(content: bytes) -> PublicKey:
+    """The key in a certificate that nobody vouches for.
+
+    Raises:
+        SpecError: It is no certificate.
+    """
+    with _parsing("it", "a certificate"):
+        key = x509.load_pem_x509_certificate(content).public_key()
+    if not isinstance(key, PublicKey):
+        raise SpecError("it is not for signing requests")
+    return key
+
+
+@lru_cache(maxsize=8)  # it comes with every request, and checking it takes milliseconds
+def _certificate_for_requests(content: bytes, trusted: bytes) -> tuple[x509.Certificate, PublicKey]:
+    """A certificate for requests and its key; everything is checked but the time."""
+    with _parsing("it", "a certificate"):
+        found = x509.load_pem_x509_certificate(content)
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if list(names) != [_FOR_REQUESTS]:
+        raise SpecError("it is not for signing requests")
+    key, authorities = found.public_key(), x509.load_pem_x509_certificates(trusted)
+    if not isinstance(key, PublicKey) or not any(_issued_by(found, each) for each in authorities):
+        raise SpecError("no authority in ca.pem has signed it")
+    return found, key
 
 
 def check_server_folder(folder: Path) -> None:
@@ -203,6 +296,18 @@ def authority(path: Path) -> bytes:
     return content
 
 
+def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, TypeError, ValueError):
+        return False
+    return True
+
+
+def _write_key(path: Path, key: PrivateKey) -> None:
+    write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
 def _first(path: Path) -> x509.Certificate:
     return _certificates(path, read(path, "the certificate"))[0]
 
@@ -225,19 +330,20 @@ def _refuse_readable(path: Path, what: str) -> None:
         raise SpecError(f"{path}: others can read this {what}; make it private with: chmod 600 {path}")
 
 
-def read(path: Path, what: str) -> bytes:
+def read(path: Path, what: str, advice: str = "") -> bytes:
     """The content of a file."""
     try:
         return read_regular_file(path)
     except OSError as error:
-        raise SpecError(f"{path}: {what} cannot be read ({error.strerror})") from None
+        problem = f"{path}: {what} cannot be read ({error.strerror})"
+        raise SpecError(f"{problem}; {advice}" if advice else problem) from None
 
 
 @contextmanager
 def _parsing(path: Path | str, what: str) -> Iterator[None]:
     try:
         yield
-    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+    except (TypeError, ValueError, UnsupportedAlgorithm, x509.ExtensionNotFound) as error:
         short = str(error).partition(".")[0].partition("\n")[0] or type(error).__name__
         raise SpecError(f"{path}: cannot be read as {what} ({short})") from None
 
@@ -267,12 +373,16 @@ def _authority_certificate(root: x509.Name, key: PrivateKey) -> x509.Certificate
 
 
 def _server_certificate(
-    hosts: Sequence[str], key: PublicKey, root: x509.Name, signer: PrivateKey, end: datetime.datetime | None = None
+    names: Sequence[x509.GeneralName],
+    key: PublicKey,
+    root: x509.Name,
+    signer: PrivateKey,
+    end: datetime.datetime | None = None,
 ) -> x509.CertificateBuilder:
     end = end or datetime.datetime.now(datetime.UTC) + VALID
-    names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    builder = _certificate(_named(hosts[0]), root, key, end).add_extension(names, False).add_extension(issuer, False)
+    builder = _certificate(_named(str(names[0].value)), root, key, end)
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), False).add_extension(issuer, False)
     return builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
 
 

@@ -9,30 +9,41 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.engines.base import EngineEvent, RoundInputs
-from fedrelay.engines.flower.messages import BadMessage, Message, evaluation_from, pack_models, profile_vector
+from fedrelay.engines.flower.messages import (
+    FINE_TUNE,
+    BadMessage,
+    Message,
+    evaluation_from,
+    fine_tuned_part,
+    pack_models,
+    profile_vector,
+)
 from fedrelay.engines.flower.server.async_round_runner import AsyncRoundRunner
+from fedrelay.engines.flower.server.audit_trail import AuditTrail
 from fedrelay.engines.flower.server.client_state_versions import ClientStateVersions
 from fedrelay.engines.flower.server.connection_interface import Connection
-from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher, SignatureCheck
+from fedrelay.engines.flower.server.dispatcher import POLL, SMALL, Dispatcher, Signatures
 from fedrelay.engines.flower.server.frozen_parameter_delivery import FrozenParameterDelivery
 from fedrelay.engines.flower.server.hop_request_builder import HopRequestBuilder
 from fedrelay.engines.flower.server.remote_federation import remote_part
 from fedrelay.engines.flower.server.reply_checks import ReplyChecker
-from fedrelay.engines.flower.server.sealed_relay import SealedRelay
+from fedrelay.engines.flower.server.sealed_routes import SealedRoutes
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import to_plain
 from fedrelay.experiment.spec import RecoverySettings
+from fedrelay.local.client_evaluation import ClientEvaluation, ClientEvaluationSettings
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import evaluate
@@ -65,8 +76,9 @@ class FlowerEngine:
         *,
         wait: float = 60.0,
         poll: float = POLL,
-        check_signature: SignatureCheck | None = None,
+        signatures: Signatures | None = None,
         withdrawn: Collection[str] = (),
+        audit: AuditTrail | None = None,
     ) -> None:
         federation = remote_part(job.federation)
         assert federation is not None
@@ -76,15 +88,20 @@ class FlowerEngine:
         """All clients that have not left for good."""
 
         setup = FrozenParameterDelivery(frozen_bytes(job.module) if job.layout.frozen else None)
-        self.dispatcher = Dispatcher(connection, federation.nodes, recovery.timeout, poll, wait, setup, check_signature)
+        self.dispatcher = Dispatcher(
+            connection, federation.nodes, recovery.timeout, poll, wait, setup, signatures, audit
+        )
         self.versions = ClientStateVersions(
             client_states or ClientStateStore(), enabled=bool(job.tensor_names(ClientState))
         )
         self.checker = ReplyChecker(job)
         self.hops = HopRequestBuilder(job, self.versions, self.checker, recovery)
-        self.sealed = SealedRelay(self.hops, self.dispatcher, federation.facts)
+        self.sealed = SealedRoutes(self.hops, self.dispatcher, federation.facts)
         self.async_rounds = AsyncRoundRunner(self.hops, self.dispatcher)
         self.empty = 0
+        self.last_evaluated: tuple[Tensor, dict[int, EvaluationSums]] | None = None
+        """The model that nodes evaluated last on their held-out samples, and their answers."""
+
         self.events = [
             EngineEvent(UNUSUAL_CLAIM, f"accepted: it {remark.text}", federation.nodes.index(remark.node))
             for remark in federation.remarks
@@ -157,45 +174,86 @@ class FlowerEngine:
         if on == "test" and test.size:
             with one_thread():
                 return evaluate(self.checker.module, weights, self.job.task, test)
-        clients = [client for client in self.members if self.federation.facts[client].kept_samples(on)]
+        clients = [client for client in self.members if self.federation.facts[client].reserved_samples(on)]
         sums = self._evaluate_at_nodes(clients, weights, on)
         if not sums:
             raise EngineError("no node evaluated the model; resume the run when nodes are back")
         return reduce(add, (sums[client] for client in sorted(sums)))
 
+    def evaluate_models(self, models: Sequence[Tensor], on: EvaluationSet = "test") -> list[EvaluationSums]:
+        return [self.evaluate(model, on) for model in models]
+
+    def evaluate_clients(
+        self, models: Tensor | Mapping[int, Tensor], wanted: ClientEvaluationSettings
+    ) -> dict[int, ClientEvaluation]:
+        """Nodes send sums alone, so there are no resamples. What the whole evaluation has asked is not asked again."""
+        holders = [client for client in self.members if self.federation.facts[client].tests]
+        if isinstance(models, Tensor):
+            if not wanted.fine_tune and self.last_evaluated is not None and self.last_evaluated[0] is models:
+                return {client: ClientEvaluation(client, sums) for client, sums in self.last_evaluated[1].items()}
+            models = dict.fromkeys(holders, models)
+        clients = [client for client in holders if client in models]
+        return self._ask_for_evaluations(clients, models, "test", wanted)
+
     def _evaluate_at_nodes(
         self, clients: Sequence[int], weights: Tensor, on: EvaluationSet
     ) -> dict[int, EvaluationSums]:
-        """Client → its evaluation. Nodes that fail are asked again; more often as long as none has replied."""
-        sums: dict[int, EvaluationSums] = {}
-        reasons: dict[int, str] = {}
-        header = {"kind": "evaluate", "on": on, "job": self.hops.job_description}
-        message = pack_models(header, {"model": weights})
-        with one_thread():
-            example = evaluate(self.checker.module, weights, self.job.task, example_batch(self.job.federation))
+        """Client → its evaluation of a model."""
+        found = self._ask_for_evaluations(clients, dict.fromkeys(clients, weights), on, ClientEvaluationSettings(0))
+        sums = {client: each.sums for client, each in found.items()}
+        if on == "test":
+            self.last_evaluated = weights, sums
+        return sums
 
-        def parse(client: int, reply: Message) -> EvaluationSums:
-            return evaluation_from(reply, self.job.task, example, self.federation.facts[client].predictions(on))
+    def _ask_for_evaluations(
+        self, clients: Sequence[int], models: Mapping[int, Tensor], on: EvaluationSet, wanted: ClientEvaluationSettings
+    ) -> dict[int, ClientEvaluation]:
+        """Client → its evaluation. Nodes that fail are asked again; more often as long as none has replied."""
+        found: dict[int, ClientEvaluation] = {}
+        reasons: dict[int, str] = {}
+        header: dict[str, Any] = {"kind": "evaluate", "on": on, "job": self.hops.job_description}
+        if wanted.fine_tune:
+            header |= {FINE_TUNE: wanted.fine_tune, "round": wanted.round}
+        if not clients:
+            return {}
+        with one_thread():
+            batch = example_batch(self.job.federation)
+            example = evaluate(self.checker.module, models[clients[0]], self.job.task, batch)
+
+        packed = {id(model): pack_models(header, {"model": model}) for model in models.values()}  # often all are one
+
+        def build(client: int) -> Message:
+            message = packed[id(models[client])]
+            return replace(message, header={**message.header, "client": client}) if wanted.fine_tune else message
+
+        def parse(client: int, reply: Message) -> ClientEvaluation:
+            predictions = self.federation.facts[client].predictions(on)
+            sums = evaluation_from(reply, self.job.task, example, predictions)
+            if not wanted.fine_tune:
+                return ClientEvaluation(client, sums)
+            return ClientEvaluation(
+                client, sums, evaluation_from(fine_tuned_part(reply), self.job.task, example, predictions)
+            )
 
         missing, asked = list(clients), 0
-        while missing and asked <= (self.recovery.retries if sums else self.recovery.repeats):
-            if not sums:
+        while missing and asked <= (self.recovery.retries if found else self.recovery.repeats):
+            if not found:
                 self._await_any_node(set(missing))
-            for client, reply in self.dispatcher.ask(missing, lambda _: message, parse):
+            for client, reply in self.dispatcher.ask(missing, build, parse):
                 if isinstance(reply, str):
                     reasons[client] = reply
                 else:
-                    sums[client] = reply
-            missing, asked = [client for client in clients if client not in sums], asked + 1
-        for client in missing if sums else ():
+                    found[client] = reply
+            missing, asked = [client for client in clients if client not in found], asked + 1
+        for client in missing if found else ():
             log.warning("node %r did not evaluate the model: %s", self.federation.nodes[client], reasons[client])
-            kept = self.federation.facts[client].kept_samples(on)
+            kept = self.federation.facts[client].reserved_samples(on)
             text = f"evaluated without its {kept} {on} samples: {reasons[client]}"
             self.events.append(EngineEvent("no evaluation", text, client))
-        for client in sorted(client for client in sums if sums[client].non_finite):
+        for client in sorted(client for client in found if found[client].sums.non_finite):
             text = f"all metrics on its {on} samples (the model's outputs are NaN or infinite)"
             self.events.append(EngineEvent(UNDEFINED_METRIC, text, client))
-        return sums
+        return found
 
     def take_events(self) -> list[EngineEvent]:
         """Unusual claims, interruptions of the connection, missing and undefined evaluations since the last call."""
@@ -206,6 +264,8 @@ class FlowerEngine:
     def close(self) -> None:
         """End the run at the SuperLink; nodes stay connected."""
         self.connection.close()
+        if self.dispatcher.audit is not None:
+            self.dispatcher.audit.close()
 
     def _await_any_node(self, clients: Set[int]) -> None:
         """Wait until the node of one of these clients is online: a round without any would train nothing."""

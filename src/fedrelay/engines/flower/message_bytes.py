@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedrelay.engines.flower.messages import BadMessage, Message, header_from_json
+from fedrelay.engines.flower.messages import CERTIFICATE, SIGNATURE, BadMessage, Header, Message, header_from_json
+
+SIGNATURE_FIELDS = frozenset({CERTIFICATE, SIGNATURE})
+"""The fields that a signature does not cover: itself, and whose it is."""
+
+ArrayDigests = Mapping[str, list[Any]]
+"""What is known of the arrays of a message without them: name → type, shape and SHA-256."""
 
 _LENGTH_BYTES = 8
 
@@ -48,19 +55,31 @@ def unpadded(content: bytes) -> bytes:
     return content[_LENGTH_BYTES : _LENGTH_BYTES + length]
 
 
-def message_digest(message: Message, without: frozenset[str] = frozenset()) -> str:
-    """The SHA-256 of everything in a message, except these fields of its header.
+def message_digest(message: Message, without: frozenset[str] = SIGNATURE_FIELDS) -> str:
+    """The SHA-256 of everything in a message, except these fields of its header; by default, of all that is signed.
 
     Raises:
         BadMessage: Its header is nested too deeply.
     """
-    header = {name: value for name, value in message.header.items() if name not in without}
+    return digest_with_arrays(message.header, array_digests(message), without)
+
+
+def array_digests(message: Message) -> ArrayDigests:
+    """Name → type, shape and SHA-256 of each array of a message."""
+    return {
+        name: [array.dtype.str, list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
+        for name, array in message.arrays.items()
+    }
+
+
+def digest_with_arrays(header: Header, arrays: ArrayDigests, without: frozenset[str] = SIGNATURE_FIELDS) -> str:
+    """The digest of a message of which the header and the digests of its arrays are known.
+
+    Raises:
+        BadMessage: Its header is nested too deeply.
+    """
+    signed = {name: value for name, value in header.items() if name not in without}
     try:
-        found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+        return hashlib.sha256(json.dumps([signed, arrays], sort_keys=True).encode()).hexdigest()
     except RecursionError:
         raise BadMessage("its header is nested too deeply") from None
-    for name in sorted(message.arrays):
-        array = message.arrays[name]
-        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        found.update(array.tobytes())
-    return found.hexdigest()

@@ -48,6 +48,19 @@ FAILED = "failed"
 NONCE = "nonce"
 """The field of a request with random text: no two requests are equal, and each signed reply belongs to one."""
 
+RECEIVER, EXPIRES = "receiver_sha256", "expires"
+"""The fields of a signed request with the digest of the receiver's key, and with the time after which it is void."""
+
+CERTIFICATE, SIGNATURE = "certificate", "signature"
+"""The fields of a signed message with the certificate of the sender's key, and with the signature."""
+
+AUDIT = "audit"
+"""The field of a request with what the audit trail knows of the node, and of a reply with what the node states for it;
+also the array of a reply with entries that the server has not received before."""
+
+DELIVERY_FIELDS = frozenset({NONCE, RECEIVER, EXPIRES, CERTIFICATE, SIGNATURE, AUDIT})
+"""Fields of a request that say nothing about what is asked."""
+
 MOST_SUMS = 2**31
 """Numbers that an evaluation may have."""
 
@@ -270,6 +283,12 @@ def hop_report(reply: Message, samples: int, steps: int, took: float) -> tuple[H
 SUMS = "sums"
 """The array that holds all sums of an evaluation, one after another."""
 
+FINE_TUNED = "fine_tuned"
+"""The same of a second evaluation, after fine-tuning."""
+
+FINE_TUNE = "fine_tune"
+"""Steps of fine-tuning before the second evaluation."""
+
 
 def evaluation_message(sums: EvaluationSums) -> Message:
     """An evaluation as a message: all sums in one array, with their shapes in the header."""
@@ -283,6 +302,20 @@ def evaluation_message(sums: EvaluationSums) -> Message:
     }
     flat = [np.asarray(part, np.float64).ravel() for part in parts]
     return Message(header, {SUMS: np.concatenate([*flat, np.zeros(0)])})
+
+
+def evaluation_and_fine_tuned_message(sums: EvaluationSums, fine_tuned: EvaluationSums) -> Message:
+    """The evaluations of a model before and after fine-tuning as one message."""
+    before, after = evaluation_message(sums), evaluation_message(fine_tuned)
+    return Message({**before.header, FINE_TUNED: after.header}, {**before.arrays, FINE_TUNED: after.arrays[SUMS]})
+
+
+def fine_tuned_part(reply: Message) -> Message:
+    """The evaluation after fine-tuning in a reply, as a message of its own; it is not checked yet."""
+    header, array = reply.header.get(FINE_TUNED), reply.arrays.get(FINE_TUNED)
+    if not isinstance(header, Mapping) or array is None:
+        raise BadMessage("it has no evaluation after fine-tuning")
+    return Message(dict(header), {SUMS: array})
 
 
 def evaluation_from(reply: Message, task: Task, example: EvaluationSums, predictions: range) -> EvaluationSums:

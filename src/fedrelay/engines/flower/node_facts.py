@@ -158,13 +158,13 @@ class NodeFacts(Section):
         named = {each.name: tensor for each, tensor in zip(self.inputs, tensors, strict=True) if each.name is not None}
         return named or tuple(tensors)
 
-    def kept_samples(self, on: EvaluationSet) -> int:
+    def reserved_samples(self, on: EvaluationSet) -> int:
         """The number of samples that the node evaluates models on."""
         return self.tests if on == "test" else self.validations
 
     def predictions(self, on: EvaluationSet) -> range:
         """How many predictions an evaluation may count; with several targets per sample some may be padding."""
-        samples = self.kept_samples(on)
+        samples = self.reserved_samples(on)
         if self.target_shape:
             return range(1, samples * math.prod(self.target_shape) + 1)
         return range(samples, samples + 1)

@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 
 from fedrelay.engines.flower.credentials import PrivateKey, PublicKey
 from fedrelay.engines.flower.message_bytes import message_digest
-from fedrelay.engines.flower.messages import Message, WrongSignature, text_field
+from fedrelay.engines.flower.messages import SIGNATURE, Message, WrongSignature, text_field
 from fedrelay.engines.flower.sealing import is_signed_by, sign
 
-SIGNATURE, ANSWERED = "signature", "answered_sha256"
-"""The fields of the header with the signature, and with the digest of the request that is answered."""
+ANSWERED = "answered_sha256"
+"""The field of the header with the digest of the request that is answered."""
 
-_PURPOSE = "reply"
-_SIGNATURE_ONLY = frozenset({SIGNATURE})
+REPLY_PURPOSE = "reply"
+"""What the signatures of replies are for."""
 
 
 def signed_reply(key: PrivateKey, request: Message, reply: Message) -> Message:
     """The reply to a request with a signature."""
     reply = replace(reply, header={**reply.header, ANSWERED: message_digest(request)})
-    signature = sign(key, _PURPOSE, message_digest(reply).encode())
+    signature = sign(key, REPLY_PURPOSE, message_digest(reply).encode())
     return replace(reply, header={**reply.header, SIGNATURE: signature.hex()})
 
 
@@ -50,10 +50,10 @@ class ReplyVerifier:
             signature = b""
         if not signature:
             raise WrongSignature(f"unsigned reply: it does not come from node {node!r}, whose replies are signed")
-        content = message_digest(reply, without=_SIGNATURE_ONLY).encode()
-        if not is_signed_by(self.keys[node], _PURPOSE, content, signature):
+        content = message_digest(reply).encode()
+        if not is_signed_by(self.keys[node], REPLY_PURPOSE, content, signature):
             for other, key in self.keys.items():
-                if is_signed_by(key, _PURPOSE, content, signature):
+                if is_signed_by(key, REPLY_PURPOSE, content, signature):
                     raise WrongSignature(
                         f"reply of another node: {other!r} signed it, not {node!r}; somebody between exchanged them"
                     )

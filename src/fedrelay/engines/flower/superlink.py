@@ -28,11 +28,15 @@ from fedrelay.engines.flower.credentials import (
     server_secret,
 )
 from fedrelay.engines.flower.messages import one_line
-from fedrelay.engines.flower.wire import token_superlink
+from fedrelay.engines.flower.wire import superlink_process
 from fedrelay.engines.flower.wire.superlink_calls import admit, answers_strangers, listens
+from fedrelay.engines.flower.wire.superlink_process.log_rotation import open_log
 from fedrelay.errors import EngineError
 
 log = logging.getLogger(__name__)
+
+LOG = "superlink.log"
+"""Flower's own log, in the server's folder."""
 
 PATIENCE = 120.0
 """Seconds to wait until it listens; on an idle machine it takes three."""
@@ -58,7 +62,7 @@ class SuperLink:
         self.refused: set[str] = set()
         if listens(self.local, self.authority):
             raise EngineError(f"{self.local}: a SuperLink already listens there")
-        self.log = (folder / "superlink.log").open("ab")
+        self.log = folder / LOG
         self.process = self._start()
         self._await_listening()
 
@@ -88,7 +92,7 @@ class SuperLink:
         what = f"{', '.join(names)}: removed by somebody else who knows {self.folder / SECRET}; replace it"
         if self.database is not None:
             return [f"{what}. Not admitted again: {REMOVED_KEY}"]
-        self._stop()
+        self.close()
         self.process = self._start()
         self._await_listening()
         self.refused, _ = admit(self.local, self.authority, self.secret, self.admitted)
@@ -97,23 +101,23 @@ class SuperLink:
     def ended(self) -> int | None:
         return self.process.poll()
 
-    def close(self) -> None:
-        self._stop()
-        self.log.close()
-
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command(self.folder, self.host, self.port, self.database),
-            stdout=self.log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
-            preexec_fn=_die_with_parent,
-            umask=0o077,  # a database holds models
-            start_new_session=True,  # Ctrl-C reaches only us; we end the child
-        )
+        output = open_log(self.log)
+        try:
+            return subprocess.Popen(
+                command(self.folder, self.host, self.port, self.database),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
+                preexec_fn=_die_with_parent if os.name == "posix" else None,
+                umask=0o077 if os.name == "posix" else -1,  # a database holds models
+                start_new_session=True,  # Ctrl-C reaches only us; we end the child
+            )
+        finally:
+            os.close(output)  # the child has its own
 
-    def _stop(self) -> None:
+    def close(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -136,7 +140,7 @@ class SuperLink:
         while not listens(self.local, self.authority):
             if self.process.poll() is not None or time.monotonic() - began > PATIENCE:
                 raise EngineError(
-                    f"the SuperLink does not listen on {self.address}; {self.folder / 'superlink.log'} says why. "
+                    f"the SuperLink does not listen on {self.address}; {self.log} says why. "
                     f"Is the port taken, or the certificate not for {self.local.rpartition(':')[0]}?"
                 )
             time.sleep(0.2)
@@ -160,9 +164,11 @@ def command(folder: Path, host: str, port: int, database: Path | None) -> list[s
     """The command line: TLS, known nodes only, a Control interface with a token, no installation of other code."""
     return [
         sys.executable,
-        "-P",  # the folder of the program has no place among modules
-        token_superlink.__file__,
+        "-P",  # the folder that it is started in has no place among modules
+        "-m",
+        superlink_process.__name__,
         str(folder / SECRET),
+        str(folder / LOG),
         "--isolation=process",
         f"--host={host}",
         f"--port={port}",
@@ -177,6 +183,9 @@ def command(folder: Path, host: str, port: int, database: Path | None) -> list[s
 
 
 def _die_with_parent() -> None:
-    """On Linux, end the child when its parent is killed; otherwise it would keep the port."""
+    """On Linux, end the child when its parent is killed; otherwise it would keep the port.
+
+    At once: asked to stop, it waits for open connections, and nodes that keep theirs would not notice its successor.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL)

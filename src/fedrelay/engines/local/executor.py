@@ -14,9 +14,11 @@ import mmap
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, Self, TypeVar
 
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from fedrelay.data.evaluation_samples import convert_now
 from fedrelay.errors import EngineError, FedRelayError
+from fedrelay.local.client_evaluation import HeldOutEvaluator
 from fedrelay.local.hop_runner import HopRunner
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS
@@ -58,6 +61,11 @@ class WorkerContext:
         self.job = job
         self.rows = rows
         self.hop_runner = HopRunner(job)
+
+    @cached_property
+    def held_out_evaluator(self) -> HeldOutEvaluator:
+        """Evaluates models on the held-out samples of clients."""
+        return HeldOutEvaluator(self.job, self.hop_runner.flat_module)
 
 
 class WorkItem(Protocol[Result]):
@@ -241,6 +249,11 @@ def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, 
     os._exit(0)
 
 
+def forking_is_safe() -> bool:
+    """Whether this system forks processes that compute: Windows has no fork, and on macOS its libraries break."""
+    return sys.platform == "linux"
+
+
 def shared_rows(job: TrainingJob, rows: int) -> Tensor:
     """Memory that all forked processes see. It takes no room until it is used, and is freed with the last process."""
     memory = mmap.mmap(-1, rows * job.layout.bytes)
@@ -280,7 +293,7 @@ def end_with_parent() -> None:
 
 def keep_freed_memory() -> None:
     """Tell glibc not to return large freed buffers to the kernel: allocating them again costs a tenth of a step."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
         trim_threshold, mmap_threshold = -1, -3
         mallopt(trim_threshold, 2**30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
+from fedrelay.data.holdout import held_out_samples
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.executor import (
     AssignableTensorRows,
@@ -21,11 +21,13 @@ from fedrelay.engines.local.executor import (
     TensorRows,
     WorkerContext,
     WorkItemExecutor,
+    forking_is_safe,
 )
 from fedrelay.engines.local.round_row_layout import HopTensorRows, RoundRowLayout
 from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
 from fedrelay.errors import DivergedError
 from fedrelay.local.batched_trainer import batched_model_for
+from fedrelay.local.client_evaluation import ClientEvaluation, ClientEvaluationSettings
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.local.evaluation import chunk_count, evaluate_chunk
@@ -46,6 +48,12 @@ SETUP_ROUND = 0
 PROFILES_PER_WORKER = 4
 """Profiles are returned after this many work items per worker: often enough to show progress, and all stay busy."""
 
+MODELS_AT_ONCE = 64
+"""Models in shared memory, where every client has its own."""
+
+CLIENTS_OF_AN_ITEM = 8
+"""Clients that a work item evaluates: fine-tuning batches their models."""
+
 Reports = dict[int, list[HopReport]]
 """Number of a route → the reports of its hops, in their order."""
 
@@ -62,7 +70,7 @@ def start_local(job: TrainingJob, workers: int, client_states: ClientStateStore 
 
 def can_fork(device: str) -> bool:
     """Whether processes that compute on this device may be forked: others than the CPU do not survive it."""
-    return sys.platform == "linux" and torch.device(device).type == "cpu"
+    return forking_is_safe() and torch.device(device).type == "cpu"
 
 
 def cores() -> int:
@@ -144,6 +152,51 @@ class SimulationEngine:
         items = [EvaluateChunk(chunk, on) for chunk in chunks]
         first, *others = self.executor.run_all(items)
         return sum(others, first)
+
+    def evaluate_models(self, models: Sequence[Tensor], on: EvaluationSet = "test") -> list[EvaluationSums]:
+        """Some models at a time, so that they need not all fit into shared memory."""
+        chunks, found = range(chunk_count(evaluation_samples(self.job.federation, on))), []
+        for begin in range(0, len(models), MODELS_AT_ONCE):
+            part = models[begin : begin + MODELS_AT_ONCE]
+            self._write_models(part)
+            sums = self.executor.run_all(
+                [EvaluateChunk(chunk, on, row) for row in range(len(part)) for chunk in chunks]
+            )
+            of_models = [sums[row * len(chunks) : (row + 1) * len(chunks)] for row in range(len(part))]
+            found += [sum(others, first) for first, *others in of_models]
+        return found
+
+    def evaluate_clients(
+        self, models: Tensor | Mapping[int, Tensor], wanted: ClientEvaluationSettings
+    ) -> dict[int, ClientEvaluation]:
+        """Several clients in each work item; which ones are together depends on the data alone."""
+        held_out = held_out_samples(self.job.federation)
+        assert held_out is not None, "no client has held-out samples"
+        counts = dict(enumerate(held_out.counts))
+        if isinstance(models, Tensor):
+            clients = [client for client, count in counts.items() if count]
+            self._write_models([models])
+            return self._evaluate_rows(clients, [0] * len(clients), wanted)
+        clients = [client for client in models if counts[client]]
+        found: dict[int, ClientEvaluation] = {}
+        for begin in range(0, len(clients), MODELS_AT_ONCE):
+            part = clients[begin : begin + MODELS_AT_ONCE]
+            self._write_models([models[client] for client in part])
+            found |= self._evaluate_rows(part, range(len(part)), wanted)
+        return found
+
+    def _evaluate_rows(
+        self, clients: Sequence[int], rows: Sequence[int], wanted: ClientEvaluationSettings
+    ) -> dict[int, ClientEvaluation]:
+        """Evaluate the model in a row on each client."""
+        groups = [slice(begin, begin + CLIENTS_OF_AN_ITEM) for begin in range(0, len(clients), CLIENTS_OF_AN_ITEM)]
+        items = [EvaluateClients(tuple(clients[group]), tuple(rows[group]), wanted) for group in groups]
+        return {each.client: each for found in self.executor.run_all(items) for each in found}
+
+    def _write_models(self, models: Sequence[Tensor]) -> None:
+        rows = self.executor.allocate(len(models))
+        for row, model in enumerate(models):
+            rows[row] = model
 
     def take_events(self) -> list[EngineEvent]:
         return []
@@ -280,10 +333,13 @@ def _views(rows: TensorRows, sizes: Mapping[str, int], numbers: Sequence[int]) -
 
 
 class ReadOnlyWorkItem:
-    """A work item that only reads the model in row 0 and cannot be split."""
+    """A work item that only reads models, by default the one in row 0, and cannot be split."""
 
-    reads: ClassVar[Sequence[int]] = (0,)
     writes: ClassVar[Sequence[int]] = ()
+
+    @property
+    def reads(self) -> Sequence[int]:
+        return (0,)
 
     def split(self, max_waves: int) -> Sequence[Self]:
         return (self,)
@@ -322,13 +378,38 @@ class ProfileClients(ReadOnlyWorkItem):
 
 @dataclass(frozen=True)
 class EvaluateChunk(ReadOnlyWorkItem):
-    """Evaluate the model in row 0 on one chunk of the test or validation samples."""
+    """Evaluate the model in a row on one chunk of the test or validation samples."""
 
     chunk: int
     on: EvaluationSet
+    row: int = 0
+
+    @property
+    def reads(self) -> Sequence[int]:
+        return (self.row,)
 
     def run(self, worker: WorkerContext) -> EvaluationSums:
         with describe_errors("evaluating the model"):
-            job = worker.job
+            job, model = worker.job, worker.rows[self.row]
             samples = evaluation_samples(job.federation, self.on)
-            return evaluate_chunk(worker.hop_runner.flat_module, worker.rows[0], job.task, samples, self.chunk)
+            return evaluate_chunk(worker.hop_runner.flat_module, model, job.task, samples, self.chunk)
+
+
+@dataclass(frozen=True)
+class EvaluateClients(ReadOnlyWorkItem):
+    """Evaluate models on the held-out samples of some clients."""
+
+    clients: tuple[int, ...]
+    model_rows: tuple[int, ...]
+    """The row of the model of each client."""
+
+    wanted: ClientEvaluationSettings
+
+    @property
+    def reads(self) -> Sequence[int]:
+        return tuple(dict.fromkeys(self.model_rows))
+
+    def run(self, worker: WorkerContext) -> list[ClientEvaluation]:
+        with describe_errors(f"evaluating client {', '.join(map(str, self.clients))}"):
+            models = [worker.rows[row] for row in self.model_rows]
+            return worker.held_out_evaluator.evaluate(self.clients, models, self.wanted)

@@ -125,10 +125,10 @@ def test_what_another_process_spent_is_not_forgotten(tmp_path):
     """One that was about to end when this one was started."""
     pytest.importorskip("dp_accounting", reason="the extra 'dp' is not installed")
     ending, starting = (PrivacyBudget(tmp_path, OwnerPrivacyPolicy(1.0), 8.0, 1e-5) for _ in range(2))
-    ending.charge()
-    ending.charge()
+    ending.charge("a hop")
+    ending.charge("another")
     with pytest.raises(DeclinedByOwner, match="the privacy budget of this node is spent: 2 hops"):
-        starting.charge()
+        starting.charge("a third")
 
 
 def test_the_count_of_an_earlier_version_is_not_ignored(tmp_path):

@@ -9,9 +9,9 @@ import pytest
 from tests.power_loss import recorded, write_tree
 
 from fedrelay.engines.flower.node.client_state_files import ClientStateFiles
-from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
 from fedrelay.engines.flower.node.outbox import Outbox
 from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
+from fedrelay.engines.flower.node.reply_cache import ReplyCache, digest
 from fedrelay.engines.flower.node.service import NodeService
 from fedrelay.errors import EngineError
 from fedrelay.files import make_folder
@@ -48,7 +48,7 @@ def node(tmp_path, ask, monkeypatch):
                 job, hop=[round, 0, 0, 5, 0, 1], request=FIRST + round, state=version, oldest_needed=version
             )
             reply = service.answer(request)
-            Outbox(service.state_files).choose_way(f"{round:064x}", "sealed")
+            Outbox(service.state_files).choose_departure(f"{round:064x}", "sealed")
             disk.promise((request, reply))
     return disk
 
@@ -64,11 +64,11 @@ def what_is_wrong(place, run, promised):
         states.get(run, request.header["request"], (), ())
     except EngineError as error:
         return str(error)
-    again = NoisyReplyCache(states).get(run, request)
+    again = ReplyCache(states).get(run, digest(request))
     if again is None or not np.array_equal(again.arrays["models"], reply.arrays["models"]):
         return "the same request would get other noise"
     try:
-        Outbox(states).choose_way(f"{len(promised):064x}", "in the clear")
+        Outbox(states).choose_departure(f"{len(promised):064x}", "in the clear")
     except EngineError:
         return ""
     return "a sealed model may leave in the clear"

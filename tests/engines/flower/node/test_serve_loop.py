@@ -7,6 +7,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -44,7 +45,7 @@ def test_a_second_process_of_a_node_is_refused(tmp_path):
     ("refusal", "message"),
     [
         (RegistrationRefused("status 412"), r"\(status 412\): its public key is not registered"),
-        (NodeNotRecognized("status 401"), r"\(status 401\): the signature is not accepted; do the clocks agree"),
+        (NodeNotRecognized("status 401"), r"\(status 401\): the signature is not accepted; is the address right"),
     ],
 )
 def test_a_refused_registration_says_why(refusal, message, monkeypatch):
@@ -70,12 +71,12 @@ def test_a_node_registers_again_after_any_failure(failure, monkeypatch, tmp_path
     over, log = threading.Event(), []
 
     class Failing:
-        last_contact = float("inf")
+        last_contact, requests = float("inf"), SimpleNamespace(is_supported=True)
 
         def register(self):
             log.append("register")
 
-        def receive(self):
+        def next_request(self, seconds):
             if log.count("register") == 1:
                 raise failure
             over.set()
@@ -94,14 +95,14 @@ def test_a_node_that_is_shut_out_comes_back_by_itself(monkeypatch, tmp_path, cap
     over, log, said = threading.Event(), [], []
 
     class ShutOut:
-        last_contact = float("inf")
+        last_contact, requests = float("inf"), SimpleNamespace(is_supported=True)
 
         def register(self):
             log.append("register")
             if 1 < len(log) < 20:
                 raise RegistrationRefused("status 412")
 
-        def receive(self):
+        def next_request(self, seconds):
             if len(log) == 1:
                 raise NodeNotRecognized("status 401")
             over.set()
@@ -114,6 +115,27 @@ def test_a_node_that_is_shut_out_comes_back_by_itself(monkeypatch, tmp_path, cap
     assert log == ["register"] * 20 + ["close"]
     assert said == ["connected to link:1: ready"] * 2
     assert caplog.text.count("the SuperLink does not accept this node (status 412)") == 1
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_node_polls_where_the_superlink_does_not_tell_of_requests(is_told):
+    class Idle:
+        asked, paused, requests = 0, [], SimpleNamespace(is_supported=is_told)
+
+        def next_request(self, seconds):
+            self.asked += 1
+
+    class Over:
+        def is_set(self):
+            return client.asked == 5
+
+        def wait(self, seconds):
+            client.paused.append(seconds)
+
+    client = Idle()
+    serve_loop._answer_requests(client, None, Over(), None, None)
+    assert len(client.paused) == (0 if is_told else 5)
+    assert client.paused == sorted(client.paused)
 
 
 def test_a_node_that_waits_can_be_stopped(monkeypatch):

@@ -18,7 +18,7 @@ from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import REGISTERED, to_plain
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.grouping.profiles.confidence import ConfidenceProfiler
-from fedrelay.local.optimizers.kept_state import optimizer_state_terms
+from fedrelay.local.optimizers.state_terms import optimizer_state_terms
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
@@ -109,6 +109,7 @@ def test_an_evaluation_counts_the_owners_test_samples(service, ask):
     assert evaluation.header["weight"] == 4
     correct, predicted, actual = evaluation.arrays["sums"].reshape(3, 2).tolist()
     assert (correct, predicted, actual) == ([2, 0], [4, 0], [2, 2])
+    assert service.facts().histogram is None  # the counts of held-out samples are shared all the same
 
 
 def test_validation_samples_are_kept_from_training_and_evaluated_on_request(make_service, ask):

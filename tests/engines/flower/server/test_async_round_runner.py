@@ -22,7 +22,7 @@ from fedrelay.local.client_state import ClientStateStore
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.asynchronous import Asynchronous
 from fedrelay.routes.base import PlanningContext
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")

@@ -6,8 +6,9 @@ import pytest
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.server import dispatcher as module
-from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
+from fedrelay.engines.flower.server.connection_interface import NodeLost, SignOfLife, SuperLinkUnreachable
 from fedrelay.engines.flower.server.dispatcher import Dispatcher, Request
+from fedrelay.routes.plan import Hop
 
 TIMEOUT = 5.0
 NODES = ("a", "b", "c")
@@ -29,6 +30,7 @@ class ScriptedConnection:
         self.there, self.under_way, self.announced = set(NODES), {}, set()
         self.log, self.calls, self.broken = [], [], {}
         self.offline_until, self.reconnected, self.upload = {}, 0, 0.0
+        self.alive_until = {}
 
     def _called(self, what):
         """Fails at those calls that are said to fail."""
@@ -60,6 +62,14 @@ class ScriptedConnection:
             if self.clock.now >= sent + whole:
                 yield number, reply
 
+    def signs_of_life(self):
+        """Nodes in `alive_until` say every second that they are at work, until then."""
+        said = {name: min(end, int(self.clock.now)) for name, end in self.alive_until.items()}
+        return {name: SignOfLife(self.clock.now - at, "epoch 3 of 5") for name, at in said.items()}
+
+    def wait_for_replies(self, pause):
+        self.clock.now += pause
+
     def reconnect(self):
         self.reconnected += 1
         self._called("reconnect")
@@ -67,7 +77,7 @@ class ScriptedConnection:
         self.under_way.clear()
 
 
-def carried_out(connection, *wanted, tries=1, **options):
+def carried_out(connection, *wanted, tries=1, hop=None, **options):
     """What became of requests `(client, label)`, and the dispatcher that sent them."""
     outcomes = {}
 
@@ -80,7 +90,7 @@ def carried_out(connection, *wanted, tries=1, **options):
         def on_failure(reason):
             outcomes[label] = reason
 
-        return Request(client, lambda: Message({"label": label}), on_reply, on_failure, tries=tries)
+        return Request(client, lambda: Message({"label": label}), on_reply, on_failure, tries=tries, hop=hop)
 
     at_work = Dispatcher(connection, NODES, TIMEOUT, POLL, **options)
     over = list(at_work.run([request(*each) for each in wanted]))
@@ -130,6 +140,52 @@ def test_a_request_may_return_the_next_one(clock):
 def test_replies_and_reasons(replies, tries, outcome, clock):
     outcomes, _ = carried_out(ScriptedConnection(clock, a=replies), (0, "it"), tries=tries)
     assert outcomes == {"it": outcome}
+
+
+@pytest.mark.parametrize(
+    ("alive", "takes", "outcome", "ends"),
+    [
+        (7200.0, 7000.0, 7000.0, 7000.0),  # hours, and the time-out is five seconds
+        (60.0, 7000.0, "no reply in 5 s", 65.0),  # it stops to say anything after a minute
+        (0.0, 4.0, 4.0, 4.0),  # what was said about an earlier hop does not count
+        (0.0, 6.0, "no reply in 5 s", 5.0),
+    ],
+)
+def test_a_node_that_shows_that_it_works_may_take_any_time(alive, takes, outcome, ends, clock, caplog):
+    connection = ScriptedConnection(clock, a=[(takes, GOOD)])
+    connection.alive_until["a"] = 100.0 + alive
+    outcomes, _ = carried_out(connection, (0, "it"), hop=Hop(1, 0, 0, 0))
+    assert outcomes == {"it": outcome}
+    assert clock.now - 100.0 == pytest.approx(ends, abs=2 * POLL)
+    assert ("node 'a' is still training: epoch 3 of 5" in caplog.text) == (ends > 5)
+
+
+def test_other_requests_than_hops_have_a_fixed_time(clock):
+    connection = ScriptedConnection(clock, a=[(7.0, GOOD)])
+    connection.alive_until["a"] = 200.0
+    assert carried_out(connection, (0, "it"))[0] == {"it": "no reply in 5 s"}
+
+
+@pytest.mark.parametrize(
+    ("alive", "back", "outcome"),
+    [(3.0, 6.0, 2.0), (3.0, 99.0, "offline"), (0.0, 6.0, "offline: no heartbeat")],
+)
+def test_a_hop_that_is_lost_with_its_node_is_sent_again_when_the_node_is_back(alive, back, outcome, clock):
+    """It goes on where it was. One that never said that it had begun is not waited for."""
+    connection = ScriptedConnection(clock, a=[(4.0, NodeLost("offline: no heartbeat")), (2.0, GOOD)])
+    connection.alive_until["a"] = 100.0 + alive
+    receive = connection.receive
+
+    def received(ids, largest):
+        for number, reply in receive(ids, largest):
+            if isinstance(reply, NodeLost):
+                connection.offline_until["a"] = 100.0 + back
+            yield number, reply
+
+    connection.receive = received
+    outcomes, _ = carried_out(connection, (0, "it"), hop=Hop(1, 0, 0, 0))
+    assert outcomes == {"it": outcome}
+    assert clock.now - 100.0 < 9.0
 
 
 def test_an_offline_node_is_not_waited_for(clock):
@@ -196,6 +252,15 @@ def test_a_connection_that_does_not_come_back_ends_it(clock):
     connection.broken = {"receive": [1], "reconnect": [1]}
     with pytest.raises(SuperLinkUnreachable, match="the SuperLink is gone"):
         carried_out(connection, (0, "it"))
+
+
+@pytest.mark.parametrize(("tries", "outcome"), [(1, "offline"), (2, "offline"), (3, 1.0)])
+def test_a_node_that_is_offline_for_a_moment_is_tried_again_later(tries, outcome, clock):
+    """Tries are not used up at once: a node that registers anew is offline until it has."""
+    connection = ScriptedConnection(clock, a=[(1.0, GOOD)])
+    connection.offline_until["a"] = clock.now + 1.5 * module.OFFLINE_POLLS * POLL
+    outcomes, _ = carried_out(connection, (0, "it"), tries=tries)
+    assert outcomes == {"it": outcome}
 
 
 def test_online_nodes_after_a_failure_of_the_connection(clock):

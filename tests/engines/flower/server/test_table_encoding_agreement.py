@@ -118,22 +118,22 @@ def test_held_out_rows_are_encoded_too_and_nodes_evaluate_on_them(tmp_path, make
     facts = facts_of(tmp_path, tables, share_histogram=True)
     assert [each.tests for each in facts.values()] == [2, 2, 1]
     found.remote = remote_federation(DataSettings(name="sites"), facts, None)
-    # Rows 2 and 3 of each node are for training: 3 and 5, 30 and a missing age, 7.25 and 9.
-    assert found.remote.shared.encoding.numbers["age"].shift == 54.25 / 5
+    # Two rows of each node are for training, with these ages: 1 and 8.5, 30 and a missing one, 7 and 7.25.
+    assert found.remote.shared.encoding.numbers["age"].shift == 53.75 / 5
     assert [found.remote.histogram(client).tolist() for client in range(3)] == [[0, 1, 1], [0, 0, 2], [0, 1, 1]]
     use_nodes(found)
     result = fr.run("fedavg", engine="flower", data="sites", model="logistic", out=tmp_path / "run", **RUN)
     weight, bias = result.model.values()
-    deviation = np.std([3, 5, 30, 7.25, 9])
-    # age, age missing, town = bern, kiel, oslo, rome, town missing (rome is the most frequent)
+    deviation = np.std([1, 8.5, 30, 7, 7.25])
+    # age, age missing, town = bern, kiel, oslo, rome; a missing town is kiel, as frequent as oslo, and is not marked
     x = torch.tensor([
-        [(1 - 10.85) / deviation, 0, 0, 0, 1, 0, 0],
-        [(8.5 - 10.85) / deviation, 0, 0, 0, 1, 0, 0],
-        [(10 - 10.85) / deviation, 0, 0, 0, 1, 0, 0],
-        [(20 - 10.85) / deviation, 0, 0, 0, 0, 1, 1],
-        [(7 - 10.85) / deviation, 0, 0, 1, 0, 0, 0],
+        [(3 - 10.75) / deviation, 0, 0, 0, 0, 1],
+        [(5 - 10.75) / deviation, 0, 0, 0, 1, 0],
+        [(10 - 10.75) / deviation, 0, 0, 0, 1, 0],
+        [(20 - 10.75) / deviation, 0, 0, 1, 0, 0],
+        [(9 - 10.75) / deviation, 0, 0, 1, 0, 0],
     ])  # fmt: skip
-    outputs, labels = x.float() @ weight.T + bias, torch.tensor([1, 2, 0, 1, 1])
+    outputs, labels = x.float() @ weight.T + bias, torch.tensor([2, 1, 0, 1, 1])
     assert result.accuracy == (outputs.argmax(1) == labels).sum().item() / 5
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["loss"] == pytest.approx(torch.nn.functional.cross_entropy(outputs, labels).item(), rel=1e-5)
@@ -141,11 +141,11 @@ def test_held_out_rows_are_encoded_too_and_nodes_evaluate_on_them(tmp_path, make
 
 def test_held_out_cells_are_not_in_the_sums(tmp_path):
     table = node_table(tmp_path, "a", SITES["n00"], hold_out=0.5)
-    first, *others = SITES["n00"]
-    changed = node_table(tmp_path, "b", [first.replace(",1,oslo,", ",1000,kiel,"), *others], hold_out=0.5)
+    rows = [line.replace(",3,rome,", ",1000,kiel,") for line in SITES["n00"]]
+    changed = node_table(tmp_path, "b", rows, hold_out=0.5)
     assert changed.statistics == table.statistics
-    assert table.statistics.numbers == {"age": NumberSums(2, 8, 34)}
-    assert table.statistics.categories == {"town": {"oslo": 1, "rome": 1}}
+    assert table.statistics.numbers == {"age": NumberSums(2, 9.5, 73.25)}
+    assert table.statistics.categories == {"town": {"oslo": 2}}
 
 
 def test_the_histogram_of_a_node_is_in_the_order_of_all_labels(tmp_path):

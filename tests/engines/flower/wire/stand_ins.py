@@ -16,7 +16,6 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.wire import superlink_run
-from fedrelay.engines.flower.wire.flower_messages import with_content_id
 
 ME = Node(node_id=1)
 LARGEST = 10**6
@@ -34,7 +33,9 @@ def flower_message(content, reply_to=""):
     about = superlink_run.Metadata(7, "", 5, 1, reply_to, "", time.time(), 60.0, "query")
     about.delivered_at = ""
     whole = {"error": content} if isinstance(content, Error) else {"content": content}
-    return with_content_id(superlink_run.make_message(about, **whole))
+    message = superlink_run.make_message(about, **whole)
+    message.metadata.__dict__["_message_id"] = message.object_id
+    return message
 
 
 def plain_message(size=1000):

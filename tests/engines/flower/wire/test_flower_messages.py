@@ -6,6 +6,7 @@ import io
 import json
 from collections import Counter
 from contextlib import nullcontext
+from itertools import repeat
 from types import SimpleNamespace
 
 import httpx
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
+from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -28,7 +30,15 @@ from tests.engines.flower.wire.stand_ins import CUT, LARGEST, ME, StoredParts, f
 
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.wire import flower_messages
-from fedrelay.engines.flower.wire.flower_messages import IncompleteMessage, fetch, from_flower, to_flower
+from fedrelay.engines.flower.wire.flower_messages import (
+    Announcement,
+    IncompleteMessage,
+    fetch,
+    from_flower,
+    is_sent_whole,
+    through_blips,
+    to_flower,
+)
 
 
 @settings(max_examples=30)
@@ -78,6 +88,47 @@ def test_other_forms_are_refused(text, arrays, reason):
     content = RecordDict({"header": ConfigRecord({"json": text}), "arrays": ArrayRecord(arrays)})
     with pytest.raises((ValueError, BadMessage), match=reason):
         from_flower(flower_message(content), LARGEST)
+
+
+@pytest.mark.parametrize("size", [0, 10, 100, 1000])
+def test_a_small_message_is_sent_whole_and_a_larger_one_in_parts(size, monkeypatch):
+    """The same arrives either way."""
+    monkeypatch.setattr(flower_messages, "WHOLE", 600)
+    message = flower_message(to_flower(plain_message(size)))
+    announced = Announcement.of(message)
+    arrived = message_from_proto(announced.message)
+    assert announced.tree.object_id == message.metadata.message_id == arrived.metadata.message_id
+    assert announced.is_whole == is_sent_whole(arrived) == (size <= 100)
+    assert len(announced.tree.children) == (0 if announced.is_whole else 1)
+    found = from_flower(arrived if announced.is_whole else fetched(StoredParts(message), message))
+    assert found.arrays["models"].tolist() == plain_message(size).arrays["models"].tolist()
+
+
+def test_two_equal_messages_are_two():
+    """A SuperLink keeps one message of each id."""
+    ids = {Announcement.of(flower_message(to_flower(plain_message()))).message.metadata.message_id for _ in range(2)}
+    assert len(ids) == 2
+
+
+def test_an_error_is_no_whole_message():
+    announced = Announcement.of(flower_message(Error(code=101)))
+    assert not announced.is_whole
+    assert not is_sent_whole(message_from_proto(announced.message))
+
+
+def test_a_blip_of_the_network_is_waited_for(clock):
+    failures = [CUT, CUT]
+
+    def send():
+        if failures:
+            raise failures.pop()
+        return "sent"
+
+    assert through_blips(send) == "sent"
+    failures = [CUT] * 10**5
+    with pytest.raises(httpx.ConnectError):
+        through_blips(send)
+    assert clock.now > flower_messages.BLIP
 
 
 def fetched(stored, message, largest=LARGEST, longest=60.0):
@@ -147,6 +198,12 @@ def test_too_many_parts():
     with pytest.raises(ValueError, match="too many parts"):
         fetch(stored, ME, 7, tree, LARGEST - 1)
     assert stored.polls == 0
+
+
+def test_parts_without_end_are_not_counted_to_their_end(monkeypatch):
+    monkeypatch.setattr(flower_messages, "iterate_object_tree", lambda tree: repeat(tree))
+    with pytest.raises(ValueError, match="too many parts"):
+        fetch(StoredParts(), ME, 7, ObjectTree(object_id="x"), LARGEST)
 
 
 def test_a_piece_that_is_named_many_times_counts_as_often():

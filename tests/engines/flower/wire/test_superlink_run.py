@@ -116,4 +116,3 @@ def test_messages_name_their_run_themselves(opened):
     about = message.metadata
     assert isinstance(message, FlowerMessage)
     assert (about.run_id, about.src_node_id, about.dst_node_id, about.src_task_id, about.ttl) == (7, 1, 5, 70, 6.0)
-    assert about.message_id == message.object_id

@@ -65,7 +65,7 @@ class ClientStateFiles:
     def put(self, run: str, version: int, tensors: Tensors) -> None:
         self.run_folder(run)
         content = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
-        write_atomically(self._path(run, version), content)
+        write_atomically(self._path(run, version), content, mode=0o600)
 
     def has(self, run: str, version: int) -> bool:
         return self._path(run, version).is_file()
@@ -94,17 +94,30 @@ class ClientStateFiles:
             try:
                 if found.is_symlink() or not found.is_dir():
                     continue
-                if _RUN.fullmatch(found.name) and time.time() - found.stat().st_mtime > self.days * _DAY_SECONDS:
+                if _RUN.fullmatch(found.name) and self.is_old(found):
                     found = found.rename(found.with_name(f"{_REMOVED}{found.name}"))
                 if found.name.startswith(_REMOVED):
                     shutil.rmtree(found)
             except OSError as error:  # the next call tries again
                 log.warning("%s: cannot be removed (%s)", found, error.strerror)
 
+    def is_old(self, path: Path) -> bool:
+        """Whether a file or folder has not changed for `days` days."""
+        return time.time() - path.stat().st_mtime > self.days * _DAY_SECONDS
+
     def _path(self, run: str, version: int) -> Path:
-        if not _RUN.fullmatch(run):
-            raise EngineError("run must have 16 hexadecimal digits")
-        return self.folder / run / f"{version}.safetensors"
+        return self.folder / checked_run_id(run) / f"{version}.safetensors"
+
+
+def checked_run_id(run: str) -> str:
+    """The id of a run, which names files of a node.
+
+    Raises:
+        EngineError: It is none.
+    """
+    if not _RUN.fullmatch(run):
+        raise EngineError("run must have 16 hexadecimal digits")
+    return run
 
 
 def _merge(start: Tensors, merged: Tensors, later: Tensors, additive: Collection[str]) -> Tensors:

@@ -61,7 +61,8 @@ class NodeTable:
             raise SpecError(f"--task: must be one of {', '.join(ONE_TARGET)}, got {task!r}")
         table = read_table(path, settings, task, prefix="--")
         assert settings.target is not None
-        train, test = held_out_rows(len(table), hold_out) if hold_out else (np.arange(len(table)), np.arange(0))
+        labels = table.targets if table.has_labels else None
+        train, test = held_out_rows(len(table), hold_out, labels=labels)
         if not len(train):
             raise DataError(f"{path}: --holdout leaves no rows to train on")
         found = cls(settings.target, table, train, test, task)

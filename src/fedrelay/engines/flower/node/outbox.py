@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +20,24 @@ from fedrelay.engines.flower.message_bytes import message_from_bytes, message_to
 from fedrelay.engines.flower.messages import BadMessage, Message
 from fedrelay.engines.flower.node.client_state_files import ClientStateFiles
 from fedrelay.errors import EngineError
-from fedrelay.files import write_atomically
+from fedrelay.files import make_folder, write_atomically
 from fedrelay.routes.plan import Hop
 
-Way = Literal["sealed", "in the clear"]
+Departure = Literal["sealed", "in the clear"]
 """How a model leaves the node."""
 
 PRIVATE = 0o600
-_WAYS, _ANSWERED = "ways", "answered"
+_DEPARTURES, _ANSWERED = "departures", "answered"
 
 
 @dataclass(frozen=True)
 class Outbox:
-    """Files `out-ROUND-ATTEMPT-ROUTE-HOP.safetensors` beside the client state of their run."""
+    """Files `out-ROUND-ATTEMPT-ROUTE-HOP.safetensors` beside the client state of their run, and `departures/MODEL`."""
 
     state_files: ClientStateFiles
+
+    def __post_init__(self) -> None:
+        self.remove_old_departures()
 
     def put(self, run: str, hop: Hop, content: Message) -> None:
         """Keep what was handed on, and drop what was handed on in earlier rounds: those are merged."""
@@ -79,21 +83,36 @@ class Outbox:
             "this route had its nodes in another order before",
             "it has answered another request for this hop, and a hop has one request only",
         )
-        _remember(self.state_files.run_folder(run) / _ANSWERED, wanted, dict(zip(wanted, problems, strict=True)))
+        answered = self.state_files.run_folder(run) / _ANSWERED
+        if not answered.is_file():
+            self.remove_old_departures()
+        _remember(answered, wanted, dict(zip(wanted, problems, strict=True)))
 
-    def choose_way(self, received: str, way: Way) -> None:
+    def choose_departure(self, received: str, departure: Departure) -> None:
         """Remember how a model leaves, in all runs: a server chooses the names of runs.
 
         Args:
             received: The digest of the model that the node has received.
-            way: How the model that it trains from there leaves.
+            departure: How the model that it trains from there leaves.
 
         Raises:
             EngineError: What it trained from the same model has left in the other way before.
         """
-        other = "sealed" if way == "in the clear" else "in the clear"
-        problem = f"the model of this hop has left this node {other}, so it never leaves {way}"
-        _remember(self.state_files.folder / _WAYS, {received: way[0]}, {received: problem})
+        path = self.state_files.folder / _DEPARTURES / received
+        if not path.is_file():
+            make_folder(path.parent, mode=0o700)
+            write_atomically(path, departure.encode(), mode=PRIVATE)
+        elif (before := path.read_text()) != departure:
+            raise EngineError(f"the model of this hop has left this node {before}, so it never leaves {departure}")
+        else:
+            os.utime(path)  # days count from the last time
+
+    def remove_old_departures(self) -> None:
+        """Forget the departures of models that were not sent for as many days as a run is kept."""
+        folder = self.state_files.folder / _DEPARTURES
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if self.state_files.is_old(path):
+                path.unlink(missing_ok=True)
 
     def _path(self, run: str, hop: Hop) -> Path:
         return self.state_files.run_folder(run) / f"out-{_key(hop)}.safetensors"
@@ -105,7 +124,7 @@ def _key(hop: Hop) -> str:
 
 def _remember(path: Path, wanted: Mapping[str, str], problems: Mapping[str, str]) -> None:
     """Add entries to a file, unless one of them is there with another value; then raise its problem."""
-    lines = path.read_text().splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     known = dict(line.split(" ", 1) for line in lines)
     for key, value in wanted.items():
         if known.setdefault(key, value) != value:

@@ -73,25 +73,38 @@ class PrivacyBudget:
         self.most = Accountant(policy.noise, delta).max_hops(epsilon)
         if not self.most:
             raise SpecError(f"--budget: a single hop with noise {policy.noise:g} costs more than {epsilon:g}")
-        self.spent = self._read()
+        self.spent, _ = self._read()
 
     @property
     def left(self) -> int:
         return max(0, self.most - self.spent)
 
-    def charge(self) -> None:
+    def charge(self, hop: str) -> None:
         """Charge one hop, before its reply can leave; decline it if nothing is left.
 
-        The file is read again each time: an earlier process of this node may have charged after this one started.
+        A hop that was charged when this node was killed, and to which there was no reply, is not charged again.
+
+        Args:
+            hop: A digest of everything that the hop depends on.
         """
-        self.spent = max(self.spent, self._read())
+        # The file is read again each time: an earlier process of this node may have charged after this one started.
+        spent, unfinished = self._read()
+        self.spent = max(self.spent, spent)
+        if unfinished == hop:
+            return
         if not self.left:
             raise DeclinedByOwner(f"the privacy budget of this node is spent: {self.spent} hops, ε = {self.epsilon:g}")
-        write_atomically(self.path, str(self.spent + 1).encode())
+        write_atomically(self.path, f"{self.spent + 1} {hop}".encode())
         self.spent += 1
 
-    def _read(self) -> int:
+    def settle(self) -> None:
+        """The hop that was charged last is over: if it is asked for again and its reply is not kept, that costs."""
+        write_atomically(self.path, str(self.spent).encode())
+
+    def _read(self) -> tuple[int, str]:
+        """The hops charged, and the last one if it is not over."""
         try:
-            return int(self.path.read_text()) if self.path.exists() else 0
+            spent, _, unfinished = (self.path.read_text(encoding="utf-8") if self.path.exists() else "0").partition(" ")
+            return int(spent), unfinished
         except (OSError, ValueError):
             raise EngineError(f"{self.path}: is damaged, so the privacy spent is unknown") from None

@@ -38,14 +38,14 @@ from fedrelay.engines.flower.messages import (
     text_field,
     unpack_models,
 )
-from fedrelay.engines.flower.node.outbox import Outbox, Way
+from fedrelay.engines.flower.node.outbox import Departure, Outbox
 from fedrelay.engines.flower.sealing import Handover, NodeIdentity, open_envelope, seal, sealing_key_of
 from fedrelay.engines.flower.sealing_certificate import SealingCertificate
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.errors import EngineError
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
-from fedrelay.local.sealed_routes import least_clients, uneven_payload, uneven_settings
+from fedrelay.local.sealed_route_rules import erasing_settings, least_clients, uneven_payload, uneven_rates
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.robustness.guard import EMPTY, check_others, check_weights, max_abs_weights
@@ -173,7 +173,7 @@ class SealedHops:
         _check_enough(set(plan), job, "the route has")
         if name := uneven_payload(job.terms):
             raise EngineError(f"{name!r} is no sum over the clients of a route, so it never travels on a sealed one")
-        if problem := uneven_settings(job, hop):
+        if problem := uneven_rates(job, hop) or erasing_settings(job, hop):
             raise EngineError(problem)
         if job.codec is not None and job.codec.codec.needs_reference:
             # At the end of a route, the change from what this node received is its own work and nobody else's.
@@ -244,8 +244,8 @@ class SealedHops:
         tensors |= _named("payload", context.payload)
         request = json.dumps([place.from_hop, place.job, asdict(travelled), _digests(tensors)], sort_keys=True)
         self.outbox.accept(place.run, place.hop, place.plan, hashlib.sha256(request.encode()).hexdigest())
-        way: Way = "in the clear" if place.to_hop is None else "sealed"
-        self.outbox.choose_way(_digest(context.received), way)
+        departure: Departure = "in the clear" if place.to_hop is None else "sealed"
+        self.outbox.choose_departure(_digest(context.received), departure)
 
     def hand_on(self, received: Received, reply: Message) -> Message:
         """The reply as it leaves the node: sealed for the next one, or at the end of a route with means over its hops.

@@ -7,8 +7,9 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_bytes
@@ -19,21 +20,27 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-import fedrelay.experiment.method_catalogue  # noqa: F401  # all terms and profilers that a request may name
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.data.federation import Federation
+from fedrelay.data.federation_wrapper import find_wrapper
 from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.samples import Samples, SampleSource
-from fedrelay.data.validation_samples import validation_part, with_validation
+from fedrelay.data.validation_samples import FederationWithValidationSamples, with_validation
+from fedrelay.engines.flower.audit_entries import AuditEntry, Statement
 from fedrelay.engines.flower.job_description import encoding_from_plain, job_from_description
 from fedrelay.engines.flower.messages import (
+    AUDIT,
+    ENVELOPE,
     FAILED,
+    FINE_TUNE,
     FROZEN,
+    NONCE,
     SEALED,
     BadMessage,
     Header,
     Message,
     ModelEncoding,
+    evaluation_and_fine_tuned_message,
     evaluation_message,
     float_field,
     int_field,
@@ -43,36 +50,50 @@ from fedrelay.engines.flower.messages import (
     text_field,
     unpack_models,
 )
-from fedrelay.engines.flower.node.client_state_files import DAYS, ClientStateFiles
+from fedrelay.engines.flower.node.audit_journal import AuditJournal
+from fedrelay.engines.flower.node.client_state_files import DAYS, ClientStateFiles, checked_run_id
 from fedrelay.engines.flower.node.frozen_parameter_files import FrozenParameterFiles, MissingFrozenParameters
+from fedrelay.engines.flower.node.hop_checkpoints import (
+    SAVE_AS_NEEDED,
+    UNFINISHED,
+    CheckpointRule,
+    HopCheckpoint,
+    read_checkpoint,
+)
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublicSamples
 from fedrelay.engines.flower.node.node_table import NodeTable
-from fedrelay.engines.flower.node.noisy_reply_cache import NoisyReplyCache
 from fedrelay.engines.flower.node.outbox import Outbox
 from fedrelay.engines.flower.node.owner_privacy_policy import DeclinedByOwner, OwnerPrivacyPolicy, PrivacyBudget
+from fedrelay.engines.flower.node.reply_cache import ReplyCache, digest
 from fedrelay.engines.flower.node_facts import InputFacts, NodeFacts, TableFacts, describe_inputs
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
 from fedrelay.errors import DataError, EngineError, FedRelayError
+from fedrelay.experiment.method_catalogue import import_built_in_parts
 from fedrelay.experiment.part_serialization import from_plain
 from fedrelay.experiment.spec import GuardSettings
+from fedrelay.local.client_evaluation import ClientEvaluationSettings
 from fedrelay.local.client_profiler import ClientProfiler
 from fedrelay.local.evaluation import evaluate
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.hop_runner import HopInstructions
+from fedrelay.local.hop_watcher import HopProgress
 from fedrelay.local.state_until_merge import state_after_merges, with_merge_number
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.models.flat_layout import weights_sha256
 from fedrelay.models.nested_inputs import Inputs, named_tensors, single_shape, with_tensors
 from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.execution_overlay import TamperedHop, Tampering
 from fedrelay.routes.plan import Hop
+from fedrelay.utc_time import utc_now
 
 if TYPE_CHECKING:  # cryptography is installed with Flower only
     from fedrelay.engines.flower.credentials import PublicKey
     from fedrelay.engines.flower.node.sealed_hops import SealedHops
+    from fedrelay.engines.flower.request_signatures import RequestVerifier
     from fedrelay.engines.flower.sealing import NodeIdentity
 
 LARGEST_MODEL = 2 * 10**9
@@ -87,10 +108,17 @@ HIDDEN_ERROR = "an error at this node; the node's log has the details"
 
 NO_ROSTER = "this node has no roster, so it cannot take part in sealed routes; start it with --roster"
 
+MOST_FINE_TUNING = 10_000
+"""Steps of fine-tuning that a server may ask for."""
+
 MOST_MERGED = 10_000
 """Hops of one client that a version of its state may merge."""
 
 log = logging.getLogger(__name__)
+
+
+def _ignore(progress: HopProgress) -> None:
+    pass
 
 
 @dataclass
@@ -118,6 +146,9 @@ class NodeService:
     share_evaluation: bool = False
     """With a roster: whether the server may have models of its choice evaluated on samples that are kept for that."""
 
+    min_evaluated: int = 1
+    """Models are evaluated on at least this many samples, or not at all."""
+
     policy: OwnerPrivacyPolicy | None = None
     budget: PrivacyBudget | None = None
     keep_days: int = DAYS
@@ -130,15 +161,31 @@ class NodeService:
     identity: NodeIdentity | None = None
     """The keys of the node; None: replies are not signed."""
 
+    requests: RequestVerifier | None = None
+    """Checks that requests are the server's own; None: all are answered."""
+
+    checkpoints: CheckpointRule = SAVE_AS_NEEDED
+    """When a hop is saved while it is trained."""
+
+    say: Callable[[str], None] = log.debug
+    """Shows a line to the owner."""
+
+    on_step: Callable[[HopProgress], None] = _ignore
+    """Is told of every step of a hop."""
+
     roster: Mapping[str, PublicKey] = field(default_factory=dict)
     """The keys of all nodes, if the owner has pinned a roster: then the node takes part in sealed routes only."""
 
     def __post_init__(self) -> None:
+        import_built_in_parts()  # requests may name any of their terms and profilers
         self.state_files = ClientStateFiles(self.folder / "states", self.keep_days)
-        self.replies = NoisyReplyCache(self.state_files)
+        self.replies = ReplyCache(self.state_files)
+        self.journal = AuditJournal(self.folder / "audit")
         self.sealed = self._sealed_hops()
         self.frozen_files = FrozenParameterFiles(self.folder / "frozen", self.largest_model)
         self.salt = _salt(self.folder / "salt")
+        self.unfinished: Path | None = None
+        """Where the hop of the last reply was saved, until the reply has left."""
         self.contexts: OrderedDict[str, WorkerContext] = OrderedDict()
         self.federation = with_validation(self.data, self.validation, seed=1)
         self.encoded: tuple[str, Federation] | None = None
@@ -146,14 +193,44 @@ class NodeService:
     def respond(self, request: Message) -> Message:
         """The reply to a request, or why there is none, signed by the node."""
         try:
+            if self.requests is not None:
+                self.requests.check(request, self._has_begun)
+        except FedRelayError as error:
+            return self._signed(request, _failure(error))  # not for the audit trail: the server has not asked
+        try:
             reply = self.answer(request)
         except FedRelayError as error:
-            reply = Message({"kind": FAILED, "reason": one_line(str(error))})
+            reply = _failure(error)
+        if request.header.get("kind") != "hop" or self.identity is None:
+            return self._signed(request, reply)
+        try:
+            signed = self._signed(request, self._with_statement(request, reply))
+            self.journal.append(text_field(request.header, "run"), AuditEntry.of(signed))
+            return signed
+        except FedRelayError as error:  # a hop that cannot be accounted for does not leave
+            return self._signed(request, reply if reply.header["kind"] == FAILED else _failure(error))
+
+    def _signed(self, request: Message, reply: Message) -> Message:
         if self.identity is None:
             return reply
         from fedrelay.engines.flower.reply_signatures import signed_reply
 
         return signed_reply(self.identity.key, request, reply)
+
+    def _with_statement(self, request: Message, reply: Message) -> Message:
+        """The reply to a hop with what the node states for the audit trail, and entries that the server has not."""
+        header, known = request.header, request.header.get(AUDIT)
+        run, hop = text_field(header, "run"), _hop_instructions(header).hop
+        known = known if isinstance(known, Mapping) else {}
+        link = self.journal.next_link(run, known)
+        place = (hop.round, hop.attempt, hop.route, hop.index)
+        digests = {"model_in": "", "model_out": "", **reply.header.get(AUDIT, {})}
+        statement = Statement(utc_now(), run, *place, *link, text_field(known, "head"), **digests)
+        earlier = self.journal.after(run, int_field(known, "number")) if known else []
+        arrays = dict(reply.arrays)
+        if earlier:
+            arrays[AUDIT] = np.frombuffer(json.dumps([each.plain() for each in earlier]).encode(), np.uint8)
+        return Message({**reply.header, AUDIT: statement._asdict()}, arrays)
 
     def answer(self, request: Message) -> Message:
         """Answer a request. Raises nothing but `BadMessage` and `EngineError`, whose text has one line."""
@@ -182,14 +259,14 @@ class NodeService:
 
     def facts(self) -> NodeFacts:
         """What the server may know about this node."""
-        data, kept = self.federation, validation_part(self.federation)
+        data, kept = self.federation, find_wrapper(self.federation, FederationWithValidationSamples)
         evaluates = self.policy is None and (self.sealed is None or self.share_evaluation)
         # The salt keeps others from checking whether this node holds data that they have too.
         fingerprint = hashlib.sha256(self.salt + data.fingerprint().encode()).hexdigest()
         return NodeFacts(
             samples=data.sample_count(0),
-            tests=data.test.size if evaluates else 0,
-            validations=int(kept.kept_counts.sum()) if kept is not None and evaluates else 0,
+            tests=self._evaluated(data.test.size) if evaluates else 0,
+            validations=self._evaluated(int(kept.reserved_counts.sum())) if kept is not None and evaluates else 0,
             classes=data.class_count,
             shape=single_shape(data.sample_shape) or (),
             kind=data.kind,
@@ -204,6 +281,10 @@ class NodeService:
             least_noise=None if self.policy is None else self.policy.noise,
             sealing=None if self.sealed is None else self.sealed.identity.certificate(),
         )
+
+    def _evaluated(self, samples: int) -> int:
+        """So many samples, if the owner lets models be evaluated on no more than that."""
+        return samples if samples >= self.min_evaluated else 0
 
     def _input_facts(self) -> tuple[InputFacts, ...]:
         try:
@@ -250,7 +331,8 @@ class NodeService:
             fields = {"kind": "hop", "request": int_field(header, "request"), "refused_received": received.problem}
             return Message({**fields, "seconds": time.monotonic() - began})
         sealed.accept(received, self._hop_context(received.request, worker.job), worker.job)
-        return sealed.hand_on(received, self._hop(received.request))
+        trained = self._hop(received.request)
+        return _with_digests_of_envelopes(request, trained, sealed.hand_on(received, trained))
 
     def _seal_again(self, request: Message) -> Message:
         if self.sealed is None:
@@ -269,15 +351,68 @@ class NodeService:
         if self.policy is not None:
             self.policy.check(worker.job)
         noisy = any(isinstance(term, ClientLevelPrivacy) for term in worker.job.terms)
-        if noisy and (given := self.replies.get(run, request)) is not None:
+        checkpoint = self._checkpoint(request, hop.hop)
+        key = digest(request) if noisy else checkpoint.request
+        if (given := self.replies.get(run, key)) is not None:
             return self._repeat(given, run, id, began)
         context, typical = self._hop_context(request, worker.job), TypicalHop(float_field(header, "typical_norm"))
         if self.budget is not None:
-            self.budget.charge()
+            self.budget.charge(checkpoint.request)
+        try:
+            reply = self._train(header, worker, hop, context, typical, checkpoint, began)
+            if noisy:  # before the reply leaves: a reply that is lost must not be drawn again
+                self.replies.put(run, key, reply)
+            elif checkpoint.saved:  # nor must the work of a long hop be done again
+                self.replies.put(run, key, reply, most=1)
+            return reply
+        finally:  # what failed is charged anew; what was killed never gets here
+            if self.budget is not None:
+                self.budget.settle()
+
+    def _checkpoint(self, request: Message, hop: Hop) -> HopCheckpoint:
+        """The checkpoint of a hop. It also depends on the samples and the machine, so that the bits are the same."""
+        path = self.state_files.run_folder(text_field(request.header, "run")) / UNFINISHED
+        fields = [digest(request), self._data_fingerprint, self.device, torch.__version__, version("fedrelay")]
+        key = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
+        place = f"round {hop.round}, route {hop.route}, hop {hop.index}"
+        self.unfinished = path
+        nonce = text_field(request.header, NONCE)
+        return HopCheckpoint(path, key, nonce, place, self.checkpoints, self.say, self.on_step)
+
+    @cached_property
+    def _data_fingerprint(self) -> str:
+        return self.federation.fingerprint()
+
+    def replied(self) -> None:
+        """The last reply has left: the hop need not be continued any more."""
+        if self.unfinished is not None:
+            self.unfinished.unlink(missing_ok=True)
+            self.unfinished = None
+
+    def _has_begun(self, request: Message) -> bool:
+        """Whether this node was training for this very request before it was interrupted."""
+        if request.header.get("kind") != "hop":
+            return False
+        folder = self.state_files.folder / checked_run_id(text_field(request.header, "run"))
+        found = read_checkpoint(folder / UNFINISHED)
+        return found is not None and found["nonce"] == text_field(request.header, NONCE)
+
+    def _train(
+        self,
+        header: Header,
+        worker: WorkerContext,
+        hop: HopInstructions,
+        context: HopContext,
+        typical: TypicalHop,
+        checkpoint: HopCheckpoint,
+        began: float,
+    ) -> Message:
+        """Train a hop, or the rest of it, and keep the client state."""
+        run, id = text_field(header, "run"), int_field(header, "request")
         model = torch.empty_like(context.received)
         with one_thread():
-            [report] = worker.hop_runner.run([hop], [context], [model], typical)
-        fields = {
+            [report] = worker.hop_runner.run([hop], [context], [model], typical, checkpoint)
+        fields: dict[str, Any] = {
             "kind": "hop",
             "request": id,
             "samples": report.samples,
@@ -286,8 +421,10 @@ class NodeService:
             "length": report.update_norm,
             "shortened": report.update_clipped,
             "seconds": time.monotonic() - began,
+            AUDIT: {"model_in": weights_sha256(context.received), "model_out": weights_sha256(model)},
         }
         if report.refused:
+            fields[AUDIT]["model_out"] = ""
             reply = Message({**fields, "refused": report.refused})
         else:
             if context.new_client_state:
@@ -296,8 +433,6 @@ class NodeService:
             payload = {f"payload {name}": each for name, each in context.payload.items()}
             encoding = ModelEncoding.of_reply(worker.job.codec, context.received)
             reply = pack_models(fields, {"model": model} | payload, scalar_names(worker.job), encoding)
-        if noisy:  # before the reply leaves: a reply that is lost must not be drawn again
-            self.replies.put(run, request, reply)
         return reply
 
     def _repeat(self, given: Message, run: str, id: int, began: float) -> Message:
@@ -305,7 +440,8 @@ class NodeService:
         before = int_field(given.header, "request")
         if before != id and self.state_files.has(run, before):
             self.state_files.put(run, id, self.state_files.get(run, before, (), ()))
-        return Message({**given.header, "request": id, "seconds": time.monotonic() - began}, given.arrays)
+        audit = {**given.header.get(AUDIT, {}), "repeated": True}
+        return Message({**given.header, "request": id, "seconds": time.monotonic() - began, AUDIT: audit}, given.arrays)
 
     def _hop_context(self, request: Message, job: TrainingJob) -> HopContext:
         """The tensors of a hop. What was not sent, or not stored yet, is zero."""
@@ -363,12 +499,27 @@ class NodeService:
                 "an evaluation shows the server how a model of its choice does on this node's samples alone, and the "
                 "node takes part in sealed routes only (--roster); its owner has not set --share-evaluation"
             )
-        worker = self._context(request.header)
-        samples = _evaluation_samples(worker.job.federation, request.header)
+        header = request.header
+        worker, steps = self._context(header), int_field({FINE_TUNE: 0, **header}, FINE_TUNE, MOST_FINE_TUNING)
+        if self.sealed is not None and steps:
+            raise DeclinedByOwner(
+                "an evaluation after fine-tuning shows what this node's samples alone change in a model, and the node "
+                "takes part in sealed routes only (--roster); set eval.fine_tune=0"
+            )
+        samples = _evaluation_samples(worker.job.federation, header)
+        if samples.size < self.min_evaluated:
+            raise DeclinedByOwner(
+                f"this node evaluates models on at least {self.min_evaluated} samples (--min-evaluated)"
+            )
         model = unpack_models(request, worker.job.layout, ["model"])["model"]
         with one_thread():
             sums = evaluate(worker.hop_runner.flat_module, model, worker.job.task, samples)
-        return evaluation_message(sums)
+            if not steps:
+                return evaluation_message(sums)
+            wanted = ClientEvaluationSettings(int_field(header, "round"), steps)
+            [tuned] = worker.held_out_evaluator.fine_tuned([int_field(header, "client")], [model], wanted)
+            after = evaluate(worker.hop_runner.flat_module, tuned, worker.job.task, samples)
+        return evaluation_and_fine_tuned_message(sums, after)
 
     def _context(self, header: Header) -> WorkerContext:
         """The worker context of a job: one that is ready, or a new one."""
@@ -417,6 +568,25 @@ class NodeService:
         return self.encoded[1]
 
 
+def _failure(error: FedRelayError) -> Message:
+    return Message({"kind": FAILED, "reason": one_line(str(error))})
+
+
+def _with_digests_of_envelopes(request: Message, trained: Message, sent: Message) -> Message:
+    """The reply of a sealed hop with digests of what the server sees: envelopes, and models in the clear.
+
+    The digest of a model that it must not see would let it check guesses about the samples: it can compute the model
+    that they would lead to.
+    """
+    digests = dict(trained.header[AUDIT])
+    for name, message in (("model_in", request), ("model_out", sent)):
+        if (envelope := message.arrays.get(ENVELOPE)) is not None:
+            digests[name] = hashlib.sha256(envelope.tobytes()).hexdigest()
+    if sent.header.get("refused"):
+        digests["model_out"] = ""
+    return Message({**sent.header, AUDIT: digests}, sent.arrays)
+
+
 def _reason_for_server(error: Exception) -> str:
     """The text of an error if it is of FedRelay's own making; others may quote samples, and only the owner reads them.
 
@@ -436,7 +606,7 @@ def _with_fixed_guard(job: TrainingJob) -> TrainingJob:
 def _evaluation_samples(own: Federation, header: Header) -> SampleSource:
     """The samples that a request wants a model to be evaluated on."""
     on: EvaluationSet = "validation" if header.get("on") == "validation" else "test"
-    if on == "validation" and validation_part(own) is None:
+    if on == "validation" and find_wrapper(own, FederationWithValidationSamples) is None:
         raise EngineError("this node keeps no validation samples; start it with --validation")
     samples = evaluation_samples(own, on)
     if not samples.size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +21,9 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.routes.arrival import Arrival, HopReport
 from fedrelay.routes.execution_overlay import AS_PLANNED, ExecutionOverlay
 from fedrelay.routes.plan import Hop, RoundPlan
+
+GIVEN_UP = "given up: the round went on without it"
+"""Why the reply to a cancelled request is not used."""
 
 Accept = Callable[[int, int, int], None]
 """Called with (client, route, request id) of a hop whose model was accepted."""
@@ -89,11 +93,13 @@ class HopRequestBuilder:
 
         def on_reply(message: Message, seconds: float) -> Request | None:
             if route.given_up:
+                request.refused = GIVEN_UP
                 return None
             report, model, payload = self.checker.check(hop, route.model, typical, id, message, seconds)
             if not report.refused:
                 route.model, route.payload = model, payload
                 accept(client, hop.route, id)
+            request.refused = report.refused
             return finish(replace(report, attempts=(*request.attempts, "answered")))
 
         def on_failure(reason: str) -> Request | None:
@@ -107,7 +113,8 @@ class HopRequestBuilder:
             return None if one_hop or route.done else self.next_request(route, accept)
 
         largest = (1 + len(route.payload)) * self.largest_model + SMALL
-        request = Request(client, lambda: self._message(route, hop, id), on_reply, on_failure, largest, self.tries)
+        build = partial(self._message, route, hop, id)
+        request = Request(client, build, on_reply, on_failure, largest, self.tries, hop)
         route.request = request
         return request
 

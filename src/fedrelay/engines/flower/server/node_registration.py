@@ -18,7 +18,7 @@ from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
 from fedrelay.engines.flower.roster import read_roster_file
 from fedrelay.engines.flower.server.claims import Remark, refused_claims, unusual_claims
 from fedrelay.engines.flower.server.connection_interface import Connection
-from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, SignatureCheck
+from fedrelay.engines.flower.server.dispatcher import OFFLINE, Dispatcher, Signatures
 from fedrelay.errors import EngineError
 from fedrelay.experiment.spec import unknown
 from fedrelay.files import make_folder, write_atomically
@@ -64,7 +64,7 @@ def ask_for_facts(
     names: Sequence[str],
     wanted: Collection[str],
     timeout: float,
-    check_signature: SignatureCheck | None = None,
+    signatures: Signatures | None = None,
 ) -> tuple[dict[str, NodeFacts], dict[str, str]]:
     """Ask nodes to describe themselves: the facts of those that did, and a reason for each of the others."""
 
@@ -76,7 +76,7 @@ def ask_for_facts(
             return one_line(f"its facts are invalid: {first['loc']} {first['msg']}")
 
     clients = [client for client, name in enumerate(names) if name in wanted]
-    dispatcher = Dispatcher(connection, names, timeout, check_signature=check_signature)
+    dispatcher = Dispatcher(connection, names, timeout, signatures=signatures)
     asked = dispatcher.ask(clients, lambda _: Message({"kind": "describe"}), parse)
     replies = {names[client]: reply for client, reply in asked}
     found = {name: reply for name, reply in replies.items() if not isinstance(reply, str)}
@@ -89,7 +89,7 @@ def register_nodes(
     folder: Path,
     wait: float,
     plugins: Collection[str] = (),
-    check_signature: SignatureCheck | None = None,
+    signatures: Signatures | None = None,
     withdrawn: Collection[str] = (),
 ) -> Registration:
     """Register all nodes. Facts of an offline node are those it sent last.
@@ -100,7 +100,7 @@ def register_nodes(
         folder: The server's folder, in which facts are remembered.
         wait: Seconds to wait for nodes that are offline.
         plugins: Plug-in modules that the experiment needs at every node.
-        check_signature: Checks that replies are the nodes' own.
+        signatures: Signs requests, and checks that replies are the nodes' own.
         withdrawn: Nodes that have left for good. They are not asked; the run still needs the facts they sent last.
 
     Raises:
@@ -112,7 +112,7 @@ def register_nodes(
     known, began = remembered_facts(folder, names), time.monotonic()
     while True:
         missing = [name for name in names if name not in found and name not in withdrawn]
-        new, reasons = ask_for_facts(connection, names, missing, min(10.0, max(1.0, wait)), check_signature)
+        new, reasons = ask_for_facts(connection, names, missing, min(10.0, max(1.0, wait)), signatures)
         found |= new
         if len(found) == len(names) - len(withdrawn) or time.monotonic() - began >= wait:
             break
@@ -184,11 +184,11 @@ def list_nodes(
     folder: Path,
     timeout: float,
     seen: Mapping[str, float],
-    check_signature: SignatureCheck | None = None,
+    signatures: Signatures | None = None,
 ) -> list[ListedNode]:
     """All nodes as they are now; `seen` is when each node sent its last heartbeat."""
     with closing(connection):
-        found, reasons = ask_for_facts(connection, names, names, timeout, check_signature)
+        found, reasons = ask_for_facts(connection, names, names, timeout, signatures)
     known, roster = remembered_facts(folder, names), read_roster_file(folder, names)
     facts = {**known, **found}
     refused = {each.node: f"it {each.text}" for each in refused_claims(facts, roster)}

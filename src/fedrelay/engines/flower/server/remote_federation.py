@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedrelay.data.federation import Federation, SampleKind, digest
-from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.data.federation_wrapper import innermost
 from fedrelay.data.lazy_dataset_samples import first_and_last
 from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.data.samples import Samples, SampleSource
@@ -101,7 +101,8 @@ class RemoteFederation:
         if shared is None:
             raise EngineError(
                 f"node {self.nodes[client]!r} does not share how many samples of each class it has, which this method "
-                "needs; start it with --share-histogram, or use another grouping.profile (clf, weights) or merge"
+                "needs; start it with --share-histogram, or use another grouping.profile (clf, weights), merge or "
+                "route.order"
             )
         return np.array([*shared, *(0 for _ in range(self.class_count - len(shared)))], dtype=np.int64)
 
@@ -139,9 +140,8 @@ def _input_form(x: Inputs) -> object:
 
 def remote_part(federation: Federation) -> RemoteFederation | None:
     """The remote federation inside wrappers, if there is one."""
-    while isinstance(federation, FederationWrapper):
-        federation = federation.inner
-    return federation if isinstance(federation, RemoteFederation) else None
+    found = innermost(federation)
+    return found if isinstance(found, RemoteFederation) else None
 
 
 def only_public_above(federation: Federation) -> bool:

@@ -21,7 +21,7 @@ from fedrelay.engines.flower.messages import (
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.local.hop_runner import apply_guard
 from fedrelay.local.terms.tensor_declarations import Payload
-from fedrelay.local.trainer import TrainingJob, batch_norms, steps_of_hop
+from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.robustness.guard import TypicalHop, clip_updates, max_abs_weights
 from fedrelay.routes.arrival import HopReport
@@ -36,7 +36,6 @@ class ReplyChecker:
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
-        self._drops_last = bool(batch_norms(job.module))
 
     def check(
         self, hop: Hop, recv: Tensor, typical: TypicalHop, id: int, message: Message, took: float
@@ -76,7 +75,7 @@ class ReplyChecker:
     def expected_work(self, hop: Hop) -> tuple[int, int]:
         """The samples of a client, and the steps of a hop on them: a node cannot claim others."""
         samples = self.job.federation.sample_count(hop.client)
-        return samples, steps_of_hop(self.job.train, samples, drop_last=self._drops_last)
+        return samples, self.job.steps_with(samples)
 
     def _clip(self, report: HopReport, model: Tensor, recv: Tensor, typical: float) -> HopReport:
         """An honest node has clipped its update; for others the server does it."""

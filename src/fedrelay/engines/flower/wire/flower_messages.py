@@ -1,4 +1,7 @@
-"""Our messages as Flower's, and the transfer of their parts. Flower sends a message as a tree of objects."""
+"""Our messages as Flower's. A small one is sent whole; Flower sends a larger one as a tree of parts.
+
+A call costs a SuperLink several milliseconds, whatever it does, and even a message without arrays has four parts.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,25 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from itertools import islice
+from secrets import token_hex
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.app import Message as FlowerMessage
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_body,
     get_object_head_values_from_object_content,
+    get_object_tree,
     iterate_object_tree,
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import (
@@ -45,7 +55,12 @@ BLIP = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.03, 0.3
 """Seconds between two polls for a part that is not there yet."""
 
+WHOLE = 4 * 10**6
+"""Bytes up to which a message is sent whole, in the call that announces it."""
+
 HEADER, ARRAYS = "header", "arrays"
+
+T = TypeVar("T")
 
 
 class IncompleteMessage(Exception):
@@ -67,34 +82,62 @@ def from_flower(message: FlowerMessage, largest: float = math.inf) -> Message:
     header = header_from_json(str(message.content[HEADER]["json"]))
     arrays = message.content.array_records.get(ARRAYS) or ArrayRecord()
     if sum(len(array.data) for array in arrays.values()) > largest:
-        raise ValueError(f"more than {largest} bytes")
+        raise IncomingMessageTooLarge(f"more than {largest} bytes")
     found = {str(name): array.numpy() for name, array in arrays.items()}
     if not all(type(array) is np.ndarray for array in found.values()):  # an archive gives another type
         raise ValueError("not an array")
     return Message(header, found)
 
 
-def with_content_id(message: FlowerMessage) -> FlowerMessage:
-    """Set the id of a message to that of its content, as a SuperLink expects."""
-    message.metadata.__dict__["_message_id"] = message.object_id
-    return message
+def is_sent_whole(message: FlowerMessage) -> bool:
+    """Whether a message that has been announced is all there."""
+    return message.has_content() and HEADER in message.content
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What a SuperLink gets first of a message."""
+
+    message: ProtoMessage
+    tree: ObjectTree
+    """The parts that are to be sent; only a root if the message is sent whole."""
+
+    is_whole: bool
+
+    @classmethod
+    def of(cls, message: FlowerMessage) -> Announcement:
+        """Announce a message, and give it an id: with parts that of its content, as a SuperLink expects."""
+        if message.has_content() and _content_bytes(message.content) <= WHOLE:
+            _set_id(message, token_hex(32))
+            return cls(message_to_proto(message), ObjectTree(object_id=message.metadata.message_id), is_whole=True)
+        _set_id(message, message.object_id)
+        bare = remove_content_from_message(message) if message.has_content() else message
+        return cls(message_to_proto(bare), get_object_tree(message), is_whole=False)
+
+
+def through_blips(call: Callable[[], T]) -> T:
+    """Call a SuperLink, again if the network fails for a moment.
+
+    All our calls may be repeated: it keeps one of two equal messages, and hands out again what did not arrive.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            return call()
+        except httpx.TransportError:
+            if time.monotonic() - began > BLIP:
+                raise
+            time.sleep(LONGEST_PAUSE)
 
 
 def push(stub: Any, node: Node, run: int, session: str, message: FlowerMessage, wanted: set[str]) -> None:
     """Send the parts of a message that the SuperLink does not have yet."""
     send = make_push_object_fn_protobuf(stub.PushObject, node, run, session)
 
-    def send_with_retries(name: str, content: bytes) -> None:
-        began = time.monotonic()
-        while True:
-            try:
-                return send(name, content)
-            except httpx.TransportError:
-                if time.monotonic() - began > BLIP:
-                    raise
-                time.sleep(LONGEST_PAUSE)
+    def send_part(name: str, content: bytes) -> None:
+        through_blips(lambda: send(name, content))
 
-    push_objects(get_all_nested_objects(message), send_with_retries, object_ids_to_push=wanted)
+    push_objects(get_all_nested_objects(message), send_part, object_ids_to_push=wanted)
 
 
 def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longest: float = math.inf) -> FlowerMessage:
@@ -105,8 +148,9 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
         ValueError: It has more than `largest` bytes, or is not a message.
         httpx.HTTPError: The SuperLink cannot be reached.
     """
-    names = [each.object_id for each in iterate_object_tree(tree)]
-    if len(names) > 64 + largest // 10**6:
+    most = 64 + largest // 10**6
+    names = [each.object_id for each in islice(iterate_object_tree(tree), most + 1)]  # there may be millions
+    if len(names) > most:
         raise IncomingMessageTooLarge("too many parts")
     puller = _PartPuller(make_pull_object_fn_protobuf(stub.PullObject, node, run), largest)
     try:
@@ -130,8 +174,16 @@ def fetch(stub: Any, node: Node, run: int, tree: ObjectTree, largest: int, longe
     message = inflate_object_from_contents(tree.object_id, contents)
     if not isinstance(message, FlowerMessage):
         raise ValueError("not a message")
-    message.metadata.__dict__["_message_id"] = tree.object_id
+    _set_id(message, tree.object_id)
     return message
+
+
+def _set_id(message: FlowerMessage, id: str) -> None:
+    message.metadata.__dict__["_message_id"] = id
+
+
+def _content_bytes(content: RecordDict) -> int:
+    return len(str(content[HEADER]["json"])) + sum(len(array.data) for array in content.array_records[ARRAYS].values())
 
 
 class _PartPuller:

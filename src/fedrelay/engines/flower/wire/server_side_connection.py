@@ -5,32 +5,37 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Message as FlowerMessage
-from flwr.app.message import remove_content_from_message
-from flwr.common.serde import message_to_proto
+from flwr.common.serde import message_from_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.runtime_pb2 import GetNodesRequest, PullAppMessagesRequest, PushAppMessagesRequest
-from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedrelay.engines.flower.messages import BadMessage, Message
-from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable, no_reply
+from fedrelay.engines.flower.server.connection_interface import NodeLost, SignOfLife, SuperLinkUnreachable, no_reply
 from fedrelay.engines.flower.wire.flower_messages import (
+    Announcement,
     IncomingMessageTooLarge,
     IncompleteMessage,
     fetch,
     from_flower,
+    is_sent_whole,
     push,
+    through_blips,
     to_flower,
 )
 from fedrelay.engines.flower.wire.node_side_connection import HEARTBEAT, TOO_LARGE
 from fedrelay.engines.flower.wire.superlink_calls import WRONG_SECRET, calling, status_of, unreachable
+from fedrelay.engines.flower.wire.superlink_process.protocol import node_receiver
 from fedrelay.engines.flower.wire.superlink_run import RunAlreadyTaken, SuperLinkRun
 
 log = logging.getLogger(__name__)
@@ -41,11 +46,23 @@ REFRESH = 1.0
 AT_ONCE = 32
 """Replies that are fetched at the same time."""
 
+LISTENING = 0.5
+"""Seconds to wait for replies. The SuperLink tells of replies, not of nodes that are gone."""
+
+UNASKED = 0.09
+"""Seconds after a question for replies in which there is no other, unless the SuperLink tells of one."""
+
+MOST_REQUESTS = 5000
+"""Requests of one run. A SuperLink keeps about four kilobytes for each until the run ends."""
+
 COMPLETION_WAIT = 0.1
 """Seconds to wait for the next of them to be complete."""
 
 SLACK, BYTES_PER_SECOND = 10.0, 5e6
 """A request expires later than the wait for its reply: by `SLACK` seconds and the time to send it."""
+
+LONGEST_HOP = 7 * 86_400.0
+"""Seconds for which a SuperLink keeps a request for a hop, and so takes a reply to it."""
 
 JITTER = random.SystemRandom()
 """Chooses when to try again; results do not depend on it."""
@@ -57,8 +74,17 @@ UNSIGNED = "unsigned failure"
 """What is said of an error that the node has not signed: the SuperLink or a proxy may have written it."""
 
 
+@dataclass(frozen=True)
+class SentRequest:
+    """A request that was sent."""
+
+    superlink_run: SuperLinkRun
+    seconds: float
+    """How long its reply is waited for."""
+
+
 class ServerSideConnection:
-    """A run at a SuperLink, and a new one whenever that is lost."""
+    """A run at a SuperLink, and a new one whenever that is lost or has had many requests."""
 
     def __init__(
         self,
@@ -77,69 +103,138 @@ class ServerSideConnection:
 
     def _use(self, superlink_run: SuperLinkRun) -> None:
         self.superlink_run = superlink_run
-        self.refreshed = float("-inf")
+        self.older_runs: list[SuperLinkRun] = []
+        """Runs whose last requests are still in flight."""
+        self.refreshed = self.asked = self.looked = float("-inf")
+        self.signs: Mapping[str, SignOfLife] = {}
         self.node_ids: dict[str, int] = {}
-        self.seconds: dict[str, float] = {}
+        self.sent: dict[str, SentRequest] = {}
         self.arriving: dict[str, futures.Future[Message | str]] = {}
 
     def online(self) -> set[str]:
-        if time.monotonic() - self.refreshed > REFRESH:
-            with calling(self.address):
-                nodes = self.superlink_run.stub.GetNodes(GetNodesRequest()).nodes
-            known = [node for node in nodes if node.public_key in self.names]
-            self.node_ids = {self.names[node.public_key]: node.node_id for node in known}
-            self.refreshed = time.monotonic()
+        self._refresh_nodes(REFRESH)
         return set(self.node_ids)
 
     def send(self, node: str, message: Message, seconds: float) -> str | None:
         if node not in self.online():
             return None
-        superlink_run, life = self.superlink_run, seconds + SLACK + message.bytes / BYTES_PER_SECOND
+        superlink_run, life = self._run_for_next_request(), seconds + SLACK + message.bytes / BYTES_PER_SECOND
+        if message.header.get("kind") == "hop":  # who sends it decides by signs of life when to give it up
+            life = max(life, LONGEST_HOP)
         sent = superlink_run.message(to_flower(message), self.node_ids[node], life)
-        bare = message_to_proto(remove_content_from_message(sent))
+        announced = Announcement.of(sent)
+        request = PushAppMessagesRequest(messages_list=[announced.message], message_object_trees=[announced.tree])
         with calling(self.address):
-            found = superlink_run.stub.PushMessages(
-                PushAppMessagesRequest(messages_list=[bare], message_object_trees=[get_object_tree(sent)])
-            )
+            found = through_blips(lambda: superlink_run.stub.PushMessages(request))
             if not found.message_ids or not found.message_ids[0]:
                 return None
-            push(
-                superlink_run.stub,
-                superlink_run.node,
-                superlink_run.run,
-                found.session_id,
-                sent,
-                set(found.objects_to_push),
-            )
+            if not announced.is_whole:
+                push(
+                    superlink_run.stub,
+                    superlink_run.node,
+                    superlink_run.run,
+                    found.session_id,
+                    sent,
+                    set(found.objects_to_push),
+                )
         number = str(found.message_ids[0])
-        self.seconds[number] = seconds
+        self.sent[number] = SentRequest(superlink_run, seconds)
         return number
 
     def receive(self, ids: Sequence[str], largest: int) -> Iterator[tuple[str, Message | str | None]]:
-        """Replies that are complete. Those that begin to arrive are fetched in the background."""
-        for number, tree in self._announced([id for id in ids if id not in self.arriving]).items():
-            seconds = self.seconds.pop(number)
-            self.arriving[number] = self.pool.submit(_fetch_reply, self.superlink_run, tree, largest, seconds)
+        """Replies that are complete. Parts of those that begin to arrive are fetched in the background."""
+        awaited = [id for id in ids if id not in self.arriving] if self._may_have_replies() else []
+        for number, (announced, tree) in self._announced(awaited).items():
+            request = self.sent[number]
+            try:
+                reply = message_from_proto(announced)
+            except Exception as error:  # nothing that a node sends may end the run
+                yield number, _why_unreadable(error)
+                continue
+            if is_sent_whole(reply):
+                yield number, _readable(reply, largest, request.seconds)
+                continue
+            self.arriving[number] = self.pool.submit(_fetch_reply, request, tree, largest)
             yield number, None
         coming = {number: self.arriving[number] for number in ids if number in self.arriving}
         if coming:
             futures.wait(coming.values(), COMPLETION_WAIT, futures.FIRST_COMPLETED)
-        for number, reply in coming.items():
-            if reply.done():
+        for number, fetched in coming.items():
+            if fetched.done():
                 with calling(self.address):
-                    found = reply.result()
+                    found = fetched.result()
                 del self.arriving[number]
                 yield number, found
+        self._close_older_runs(ids)
+
+    def signs_of_life(self) -> Mapping[str, SignOfLife]:
+        if not self.superlink_run.shows_progress or time.monotonic() - self.looked < REFRESH:
+            return self.signs
+        self.looked = time.monotonic()
+        with calling(self.address):
+            reports = self.superlink_run.progress_of_nodes()
+        names = {node_receiver(id): name for name, id in self.node_ids.items()}
+        self.signs = {names[node]: sign for node, sign in reports.items() if node in names}
+        return self.signs
+
+    def wait_for_replies(self, pause: float) -> None:
+        replies = self.superlink_run.replies
+        if self.arriving or self.older_runs or not replies.is_supported:
+            time.sleep(pause)
+            return
+        try:
+            if replies.wait(PullAppMessagesRequest(), LISTENING):
+                self.asked = float("-inf")
+            else:
+                self._refresh_nodes(LISTENING)  # now, and not when the next request is to be sent
+        except (httpx.HTTPError, ValueError, SuperLinkUnreachable):  # whoever fetches replies finds out why
+            time.sleep(pause)
 
     def reconnect(self) -> None:
         """Start a new run, as soon as the SuperLink answers."""
-        lost = self.superlink_run
+        lost = [self.superlink_run, *self.older_runs]
         self._use(self._open_run())
-        lost.close(success=False)
+        for each in lost:
+            each.close(success=False)
 
     def close(self) -> None:
-        self.superlink_run.close(success=True)
+        for each in (self.superlink_run, *self.older_runs):
+            each.close(success=True)
         self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def _may_have_replies(self) -> bool:
+        """Whether to ask for replies: when told of one, and else now and then. Right after sending there are none."""
+        if self.superlink_run.replies.is_supported and time.monotonic() - self.asked < UNASKED:
+            return False
+        self.asked = time.monotonic()
+        return True
+
+    def _refresh_nodes(self, seconds: float) -> None:
+        """Ask which nodes are online, if it is these seconds ago."""
+        if time.monotonic() - self.refreshed <= seconds:
+            return
+        with calling(self.address):
+            nodes = self.superlink_run.stub.GetNodes(GetNodesRequest()).nodes
+        known = [node for node in nodes if node.public_key in self.names]
+        self.node_ids = {self.names[node.public_key]: node.node_id for node in known}
+        self.refreshed = time.monotonic()
+
+    def _run_for_next_request(self) -> SuperLinkRun:
+        """The current run, or a new one if it has had enough requests; those in flight stay with theirs."""
+        if self.superlink_run.requests_sent >= MOST_REQUESTS:
+            fresh = self._open_run()
+            self.older_runs.append(self.superlink_run)
+            self.superlink_run = fresh
+        self.superlink_run.requests_sent += 1
+        return self.superlink_run
+
+    def _close_older_runs(self, ids: Sequence[str]) -> None:
+        """Close the older runs to which none of these requests belongs, and forget all other requests."""
+        self.sent = {number: self.sent[number] for number in ids if number in self.sent}
+        needed = [request.superlink_run for request in self.sent.values()]
+        for each in [each for each in self.older_runs if each not in needed]:
+            each.close(success=True)
+            self.older_runs.remove(each)
 
     def _open_run(self) -> SuperLinkRun:
         """Open a run, as soon as there is a SuperLink. Errors that waiting cannot cure are raised at once."""
@@ -172,30 +267,49 @@ class ServerSideConnection:
                     others,
                 )
 
-    def _announced(self, numbers: Sequence[str]) -> dict[str, ObjectTree]:
+    def _announced(self, numbers: Sequence[str]) -> dict[str, tuple[ProtoMessage, ObjectTree]]:
         """Which of these requests have a reply that has begun to arrive."""
-        if not numbers:
-            return {}
-        with calling(self.address):
-            found = self.superlink_run.stub.PullMessages(PullAppMessagesRequest(message_ids=list(numbers)))
-        pairs = zip(found.messages_list, found.message_object_trees, strict=True)
-        replies = {str(proto.metadata.reply_to_message_id): tree for proto, tree in pairs}
-        return {number: tree for number, tree in replies.items() if number in numbers}
+        found: dict[str, tuple[ProtoMessage, ObjectTree]] = {}
+        for superlink_run in (self.superlink_run, *self.older_runs):
+            wanted = [number for number in numbers if self.sent[number].superlink_run is superlink_run]
+            if not wanted:
+                continue
+            request = PullAppMessagesRequest(message_ids=wanted)
+            with calling(self.address):
+                answer = through_blips(partial(superlink_run.stub.PullMessages, request))
+                replies = list(zip(answer.messages_list, answer.message_object_trees, strict=True))
+            for reply, tree in replies:
+                if (number := str(reply.metadata.reply_to_message_id)) in wanted:
+                    found[number] = reply, tree
+        return found
 
 
-def _fetch_reply(superlink_run: SuperLinkRun, tree: ObjectTree, largest: int, seconds: float) -> Message | str:
-    """A reply, or why there is none. Failures of the network are raised: they are not the node's."""
+def _fetch_reply(request: SentRequest, tree: ObjectTree, largest: int) -> Message | str:
+    """A reply that is sent in parts, or why there is none. Failures of the network are raised: they are no node's."""
+    run = request.superlink_run
     try:
-        message = fetch(superlink_run.stub, superlink_run.node, superlink_run.run, tree, largest, seconds)
-        return _error(message, seconds) if message.has_error() else from_flower(message, largest)
+        reply = fetch(run.stub, run.node, run.run, tree, largest, request.seconds)
     except httpx.HTTPError:
         raise
-    except IncompleteMessage as error:
-        return f"incomplete reply: {error}"
-    except (BadMessage, IncomingMessageTooLarge) as error:
-        return f"bad reply: {error}"
+    except Exception as error:
+        return _why_unreadable(error)
+    return _readable(reply, largest, request.seconds)
+
+
+def _readable(reply: FlowerMessage, largest: int, seconds: float) -> Message | str:
+    """What a reply says, or why it cannot be used."""
+    try:
+        return _error(reply, seconds) if reply.has_error() else from_flower(reply, largest)
     except Exception as error:  # nothing that a node sends may end the run
-        return f"bad reply: it cannot be read ({type(error).__name__})"
+        return _why_unreadable(error)
+
+
+def _why_unreadable(error: Exception) -> str:
+    if isinstance(error, IncompleteMessage):
+        return f"incomplete reply: {error}"
+    if isinstance(error, BadMessage | IncomingMessageTooLarge):
+        return f"bad reply: {error}"
+    return f"bad reply: it cannot be read ({type(error).__name__})"
 
 
 def _error(message: FlowerMessage, seconds: float) -> str:
@@ -204,7 +318,7 @@ def _error(message: FlowerMessage, seconds: float) -> str:
     if code in (REQUEST_EXPIRED, REPLY_EXPIRED):
         return no_reply(seconds)
     if code == NODE_OFFLINE:
-        return f"offline: no heartbeat for {2 * HEARTBEAT:g} s"
+        return NodeLost(f"offline: no heartbeat for {2 * HEARTBEAT:g} s")
     if code == TOO_LARGE:
         return f"{UNSIGNED}: the request is larger than the node accepts; see fedrelay node --largest-message"
     return f"{UNSIGNED} (error {code:d})"

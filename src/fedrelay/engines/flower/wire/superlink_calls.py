@@ -6,7 +6,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx
 from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
@@ -20,7 +20,10 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from fedrelay.engines.flower.credentials import PublicKey
 from fedrelay.engines.flower.messages import one_line
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
-from fedrelay.engines.flower.wire.token_superlink import control_token
+from fedrelay.engines.flower.wire.answer_limits import AnswerLimitHttpInterceptor, AnswerRefused, limit_answers
+from fedrelay.engines.flower.wire.clock_difference import ClockHttpInterceptor, clock_disagreement
+from fedrelay.engines.flower.wire.message_interceptors import AnnouncementHttpInterceptor, DeliveryHttpInterceptor
+from fedrelay.engines.flower.wire.superlink_process.control_token import control_token
 
 UNREGISTERED = NodeStatus.UNREGISTERED
 """The status of a key that was removed. Flower never accepts it again."""
@@ -46,12 +49,19 @@ class ControlTokenHttpInterceptor:
 
 
 def client(kind: type[T], address: str, authority: bytes, component: str, *more: Any) -> T:
-    """A client of one of the SuperLink's interfaces; it does not retry."""
-    interceptors = [RuntimeVersionHttpInterceptor(component_name=component), *more]
-    made: T = kind.from_server_address(  # type: ignore[attr-defined]
-        server_address=address, insecure=False, root_certificates=authority, interceptors=interceptors
+    """A client of one of the SuperLink's interfaces; it does not retry, and refuses answers that are too long."""
+    version = RuntimeVersionHttpInterceptor(component_name=component)
+    ours = (
+        AnnouncementHttpInterceptor(),
+        DeliveryHttpInterceptor(),
+        AnswerLimitHttpInterceptor(),
+        ClockHttpInterceptor(),
     )
-    return made
+    made: Any = kind.from_server_address(  # type: ignore[attr-defined]
+        server_address=address, insecure=False, root_certificates=authority, interceptors=[version, *ours, *more]
+    )
+    limit_answers(made._client)
+    return cast(T, made)
 
 
 def control(address: str, authority: bytes, secret: bytes) -> ControlHttpClient:
@@ -66,23 +76,34 @@ def status_of(error: Exception) -> int:
 
 def reason_of(error: Exception) -> str:
     """Why a call failed, in one line."""
+    if isinstance(error, AnswerRefused):
+        return str(error)
     if isinstance(error, httpx.HTTPStatusError):
-        return one_line(f"status {error.response.status_code}: {error.response.text}", 200)
+        said = one_line(f"status {error.response.status_code}: {error.response.text}", 200)
+        disagreement = clock_disagreement(error.response)
+        return f"{disagreement}; {said}" if disagreement else said
     return one_line(f"{type(error).__name__}: {error}", 200)
 
 
-def unreachable(address: str, error: Exception, unauthorized: str = LOST_RUN) -> SuperLinkUnreachable:
-    """A failed call as one of our errors; `unauthorized` is what status 401 means."""
+def failure_of(address: str, error: Exception, unauthorized: str = LOST_RUN) -> str:
+    """Which call failed and why; `unauthorized` is what status 401 means."""
     match status_of(error):
+        case _ if isinstance(error, httpx.HTTPStatusError) and clock_disagreement(error.response):
+            what = "does not accept our requests"
         case 0:
-            what = "cannot be reached"
+            what = "sends what it must not" if isinstance(error, AnswerRefused) else "cannot be reached"
         case 401:
             what = unauthorized
         case status if status < 500:
             what = "refuses the request"
         case _:
             what = "fails"
-    return SuperLinkUnreachable(f"the SuperLink at {address} {what} ({reason_of(error)})")
+    return f"the SuperLink at {address} {what} ({reason_of(error)})"
+
+
+def unreachable(address: str, error: Exception, unauthorized: str = LOST_RUN) -> SuperLinkUnreachable:
+    """A failed call as one of our errors; `unauthorized` is what status 401 means."""
+    return SuperLinkUnreachable(failure_of(address, error, unauthorized))
 
 
 @contextmanager
@@ -129,10 +150,10 @@ def listens(address: str, authority: bytes) -> bool:
     """Whether a SuperLink listens there, with a certificate of this authority."""
     context = ssl.create_default_context(cadata=authority.decode())
     try:
-        httpx.get(f"https://{address}/", verify=context, timeout=2.0)
+        with httpx.stream("GET", f"https://{address}/", verify=context, timeout=2.0):
+            return True
     except httpx.HTTPError:
         return False
-    return True
 
 
 def last_seen(address: str, authority: bytes, secret: bytes, keys: Mapping[str, PublicKey]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import threading
 import time
@@ -21,6 +22,7 @@ from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest, StopRunRequ
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
+    PullAppMessagesRequest,
     PullTaskInputRequest,
     PushTaskOutputRequest,
     SendTaskHeartbeatRequest,
@@ -28,9 +30,13 @@ from flwr.proto.runtime_pb2 import (
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
+from google.protobuf.wrappers_pb2 import StringValue
 
-from fedrelay.engines.flower.wire.flower_messages import with_content_id
+from fedrelay.engines.flower.messages import one_line
+from fedrelay.engines.flower.server.connection_interface import SignOfLife
+from fedrelay.engines.flower.wire.message_waiter import UNKNOWN_PATH, MessageWaiter
 from fedrelay.engines.flower.wire.superlink_calls import client, control, reason_of
+from fedrelay.engines.flower.wire.superlink_process.protocol import SERVER_LOOKS, SERVER_WAITS
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +83,15 @@ class SuperLinkRun:
                     api.StopRun(StopRunRequest(run_id=self.run))  # nobody else would
                 raise
         self.task, self.node = task.task_id, Node(node_id=task.context.node_id)
+        self.replies = MessageWaiter(self.stub, SERVER_WAITS)
+        self.requests_sent = 0
+        self.shows_progress = True
+        """Whether the SuperLink knows how far nodes are, as far as we know."""
         self.over = threading.Event()
         threading.Thread(target=self._send_heartbeats, daemon=True).start()
 
     def message(self, content: RecordDict, to: int, seconds: float) -> FlowerMessage:
-        """A message of this run that expires after `seconds`."""
+        """A message of this run that expires after `seconds`; it has no id yet."""
         about = Metadata(
             run_id=self.run,
             message_id="",
@@ -95,7 +105,28 @@ class SuperLinkRun:
             src_task_id=self.task,
         )
         about.delivered_at = ""
-        return with_content_id(make_message(about, content))
+        return make_message(about, content)
+
+    def progress_of_nodes(self) -> dict[str, SignOfLife]:
+        """Receiver → what a node said last about a hop. It is not signed: it decides only how long to wait."""
+        try:
+            told = self.stub._unary_unary(
+                path=SERVER_LOOKS,
+                rpc_method=SERVER_LOOKS,
+                request=PullAppMessagesRequest(),
+                response_type=StringValue,
+                timeout=HEARTBEAT,
+            )
+            reports = json.loads(told.value)
+            found = {node: (float(age), one_line(str(text))) for node, (age, text) in reports.items()}
+            return {node: SignOfLife(max(0.0, age), text) for node, (age, text) in found.items()}
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code not in UNKNOWN_PATH:
+                raise
+            self.shows_progress = False
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            log.warning("the SuperLink at %s says nothing readable about the progress of nodes", self.address)
+        return {}
 
     def other_runs(self) -> int:
         """How many other runs the SuperLink has, including any that died less than a minute ago."""

@@ -8,8 +8,7 @@ pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
 
 from flwr.common.constant import ACCESS_TOKEN_KEY
 
-from fedrelay.engines.flower.wire import token_superlink
-from fedrelay.engines.flower.wire.token_superlink import TokenPlugin, control_token
+from fedrelay.engines.flower.wire.superlink_process.control_token import TokenPlugin, control_token
 
 TOKEN = control_token(b"a secret of the server")
 
@@ -40,10 +39,3 @@ def test_nothing_else_does(metadata):
     assert plugin.refresh_tokens(metadata) == (None, None)
     assert plugin.get_auth_tokens("code") is None
     assert plugin.get_login_details() is None
-
-
-def test_a_flower_without_a_place_for_the_plug_in_is_not_started(tmp_path, monkeypatch):
-    (tmp_path / "secret").write_bytes(b"secret")
-    monkeypatch.setattr(token_superlink, "LOADER", "load_something_else")
-    with pytest.raises(SystemExit, match="its Control interface cannot be closed"):
-        token_superlink.main(tmp_path / "secret", [])

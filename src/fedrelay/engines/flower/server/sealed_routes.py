@@ -37,9 +37,8 @@ from fedrelay.engines.flower.server.dispatcher import OFFLINE, SMALL, Dispatcher
 from fedrelay.engines.flower.server.hop_request_builder import HopRequestBuilder
 from fedrelay.engines.flower.server.reply_checks import ROUNDING
 from fedrelay.engines.local.executor import one_thread
-from fedrelay.errors import EngineError
 from fedrelay.local.hop_runner import apply_guard
-from fedrelay.local.sealed_routes import least_clients
+from fedrelay.local.sealed_route_rules import least_clients
 from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.robustness.guard import clip_updates, max_abs_weights
 from fedrelay.routes.arrival import Arrival, HopReport
@@ -90,7 +89,7 @@ class SealedRoute:
         return Arrival(self.number, self.clients, model, tuple(reports), self.payload)
 
 
-class SealedRelay:
+class SealedRoutes:
     """Runs the sealed routes of a round.
 
     Args:
@@ -106,11 +105,6 @@ class SealedRelay:
 
     def run(self, plan: RoundPlan, overlay: ExecutionOverlay, inputs: RoundInputs) -> list[Arrival]:
         """Run all routes at once."""
-        if self.job.needs_waves(plan):
-            raise EngineError(
-                f"round {plan.round}: routes share clients that keep state, which cannot be sealed; use a method "
-                "without client state, or route.handover=server"
-            )
         routes = [self._start(plan, overlay, inputs, number) for number, each in enumerate(plan.routes) if each.clients]
         first = [self._first_request(route) for route in routes]
         for _ in self.dispatcher.run(request for request in first if request is not None):
@@ -144,6 +138,7 @@ class SealedRelay:
         """Nodes that were offline when the model went past them."""
         for index in range(begin, end):
             route.reports[index] = _refused(OFFLINE, ("away",))
+            self.dispatcher.note_hop(route.clients[index], self._hop(route, index), None, OFFLINE)
 
     def _bring_to(self, route: SealedRoute, index: int) -> Request:
         """The request for a hop, or for an envelope that it needs first."""
@@ -157,7 +152,7 @@ class SealedRelay:
         self, route: SealedRoute, index: int, arrays: Mapping[str, Array], models: dict[str, Tensor]
     ) -> Request:
         client, inputs, id = route.clients[index], route.inputs, self.versions.new_id()
-        hop = Hop(route.round, route.number, index, client, route.overlay.attempt, len(route.clients))
+        hop = self._hop(route, index)
         guard = self.job.guard
         checked = guard.norm is not None or guard.tolerance is not None
         # All hops must get the same one; the first takes the model that it trains for it, unless it gets another.
@@ -177,9 +172,11 @@ class SealedRelay:
             if int_field(reply.header, "request") != id:
                 raise BadMessage("it answers another request")
             if problem := text_field(reply.header, "refused_received"):
+                request.refused = problem
                 return self._take_back(route, index, problem, tuple(request.attempts))
             report = self._report(route, hop, reply, seconds, (*request.attempts, "answered"))
             route.reports[index] = report
+            request.refused = report.refused
             if report.refused:
                 return self._to_next_online(route, index + 1)
             if route.next_hop is not None:
@@ -196,14 +193,14 @@ class SealedRelay:
             route.reports[index] = _refused(reason, tuple(request.attempts))
             return self._to_next_online(route, index + 1)
 
-        request = Request(client, build, on_reply, on_failure, self._largest(route), self.hops.tries)
+        request = Request(client, build, on_reply, on_failure, self._largest(route), self.hops.tries, hop)
         return request
 
     def _seal_again_request(self, route: SealedRoute, index: int) -> Request:
         """Ask the node that holds the model to seal it for another node than before."""
         holder = route.holders[-1]
         client = route.clients[holder]
-        hop = Hop(route.round, route.number, holder, client, route.overlay.attempt, len(route.clients))
+        hop = self._hop(route, holder)
         header = {
             "kind": "reseal",
             "job": self.hops.job_description,
@@ -303,6 +300,9 @@ class SealedRelay:
 
     def _largest(self, route: SealedRoute) -> int:
         return (1 + len(route.payload)) * self.job.layout.bytes + SMALL
+
+    def _hop(self, route: SealedRoute, index: int) -> Hop:
+        return Hop(route.round, route.number, index, route.clients[index], route.overlay.attempt, len(route.clients))
 
     def _node(self, client: int) -> str:
         return self.dispatcher.nodes[client]

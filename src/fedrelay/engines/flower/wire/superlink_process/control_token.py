@@ -1,35 +1,20 @@
-"""Flower's SuperLink, whose Control interface asks for a token.
-
-The Control interface registers and unregisters nodes and starts and stops runs. As shipped, it answers everybody who
-reaches the port. Flower has a place for account plug-ins there, but its only one accepts everybody; this one accepts
-the bearer of a token that follows from the server's secret.
-
-This file is the program of the child process, too. So it imports nothing of FedRelay: that would take seconds and a
-few hundred megabytes.
-"""
+"""The token of the Control interface. Flower has a place for account plug-ins there; its only one accepts everybody."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import importlib
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from flwr.common.constant import ACCESS_TOKEN_KEY, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 from flwr.supercore.auth.typing import AccountAuthCredentials, AccountAuthLoginDetails, AccountInfo
 from flwr.superlink.auth_plugin import ControlAuthnPlugin
 
-LOADER = "load_control_authn_plugin"
-"""The function of Flower's that chooses the plug-in."""
-
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
 def control_token(secret: bytes) -> str:
-    """The token of the Control interface; it does not reveal the secret."""
+    """The token that follows from the server's secret; it does not reveal the secret."""
     return hmac.new(secret, b"control interface", hashlib.sha256).hexdigest()
 
 
@@ -57,18 +42,3 @@ class TokenPlugin(ControlAuthnPlugin):
 
 def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode()
-
-
-def main(secret: Path, options: Sequence[str]) -> None:
-    """Run a SuperLink with these options of `flower-superlink`."""
-    program: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")
-    if not hasattr(program, LOADER):  # without this, everybody could control it
-        sys.exit(f"this version of Flower has no {LOADER}: its Control interface cannot be closed")
-    plugin = TokenPlugin(control_token(secret.read_bytes()))
-    setattr(program, LOADER, lambda: plugin)
-    sys.argv = ["flower-superlink", *options]
-    program.flower_superlink()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
