@@ -13,7 +13,7 @@ from tests.runtime.eight_clients import Dies
 import fedrelay as fr
 from fedrelay.experiment.spec import StopSettings
 from fedrelay.runtime.best_and_stop import SelectionMetric, StopRules
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
 HIGH, LOW = SelectionMetric("score", True), SelectionMetric("score", False)

@@ -10,7 +10,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.runtime.callback import HOOKS, Callback, CombinedCallback, as_callback
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 SMALL = {"data": "digits", "clients": 6, "rounds": 2, "fraction": 0.5, "model": "mlp", "workers": 1}
 

@@ -10,15 +10,19 @@ from pathlib import Path
 from tests.runtime.eight_clients import federation, network
 
 import fedrelay as fr
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 DAY = 86_400
 
 WALL_CLOCK = {
     "files.py": "which of several files was used last, made to grow",
     "runtime/tracking.py": "when a metric was logged, for MLflow",
+    "engines/flower/request_signatures.py": "until when a node may answer a request",
+    "engines/flower/wire/superlink_process/request_limits.py": "what a SuperLink's clock says, for those who ask",
+    "engines/flower/wire/superlink_process/redelivery.py": "when a message expires, by the SuperLink's clock",
     "engines/flower/node/client_state_files.py": "how many days a run has not continued",
     "engines/flower/server/client_state_versions.py": "ids, made to grow",
+    "engines/flower/wire/clock_difference.py": "whether our clock and the SuperLink's agree",
     "engines/flower/wire/superlink_run.py": "when a message was created, for the SuperLink",
     "engines/flower/wire/superlink_calls.py": "when a node was seen last, by the SuperLink's clock; shown only",
 }

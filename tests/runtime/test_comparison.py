@@ -14,7 +14,8 @@ from torch import nn
 import fedrelay as fr
 from fedrelay.report.report_content import document
 from fedrelay.report.terminal.run_tables import comparison_tables
-from fedrelay.runtime.comparison import load_comparison, run_comparison
+from fedrelay.runtime.comparison import run_comparison
+from fedrelay.runtime.comparison_result import load_comparison
 
 
 @pytest.fixture

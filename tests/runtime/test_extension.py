@@ -12,7 +12,7 @@ from tests.runtime.eight_clients import GROUPS, Dies, federation, network
 
 import fedrelay as fr
 from fedrelay.experiment.method_catalogue import METHODS
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 
 SETTINGS = {"fraction": 0.6, "batch_size": 2, "workers": 1, "seed": 5, "checkpoint": {"seconds": 1000}}

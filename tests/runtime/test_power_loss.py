@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from tests.damage import cases
 from tests.power_loss import Disk, recorded, write_tree
 from tests.runtime.eight_clients import federation, network
 
 import fedrelay as fr
-from fedrelay.runtime.run_folder import RunFolder, RunFolderReader
+from fedrelay.runtime.run_folder import RunFolder
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 SETTINGS = {"fraction": 0.4, "batch_size": 4, "workers": 1, "seed": 5}
 EVERY_ROUND = {"rounds": 2, "checkpoint": {"seconds": 0}}
@@ -75,7 +77,7 @@ def test_a_run_survives_a_loss_of_power_at_any_moment(one, data, tmp_path, monke
     disk, weights_sha256 = one
     assert disk.promised(len(disk.operations)) == [0, 1, 2, 2]
     monkeypatch.setattr("os.fsync", lambda handle: None)
-    assert list(problems(disk, data, weights_sha256, tmp_path / "left", states=30)) == []
+    assert list(problems(disk, data, weights_sha256, tmp_path / "left", states=len(cases(30)))) == []
 
 
 def test_lines_after_the_checkpoint_may_be_there_in_part(data, tmp_path, monkeypatch):
@@ -83,7 +85,7 @@ def test_lines_after_the_checkpoint_may_be_there_in_part(data, tmp_path, monkeyp
     disk, weights_sha256 = recorded_run(tmp_path / "disk", data, AT_THE_END)
     assert disk.promised(len(disk.operations)) == [0, 3]
     monkeypatch.setattr("os.fsync", lambda handle: None)
-    assert list(problems(disk, data, weights_sha256, tmp_path / "left", states=20)) == []
+    assert list(problems(disk, data, weights_sha256, tmp_path / "left", states=len(cases(20)))) == []
 
 
 @pytest.mark.parametrize(

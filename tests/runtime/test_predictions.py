@@ -178,11 +178,11 @@ def test_rows_of_a_table_have_their_id_and_client(tmp_path, monkeypatch):
 
 
 class Failing(fr.CustomTask):
-    def case_columns(self, outputs, targets):
+    def sample_columns(self, outputs, targets):
         return {"half": 1 / 0}
 
 
 def test_a_failing_table_of_the_users_own_is_named_in_one_line(tmp_path):
     task = Failing(loss=lambda outputs, targets: (outputs[:, 0] - targets).abs().mean())
-    with pytest.raises(fr.SpecError, match=r"^task 'Failing', case_columns: ZeroDivisionError: division by zero"):
+    with pytest.raises(fr.SpecError, match=r"^task 'Failing', sample_columns: ZeroDivisionError: division by zero"):
         exported(tmp_path, nn.Linear(4, 1), federation(torch.from_numpy(X[:, 0])), task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
@@ -22,6 +23,10 @@ METHODS = {
     "fedasyncseq": {**GROUPS, "route.period": 4, "clock.profile": "log-normal"},
     "fedseq2par+fedavgm": {"route.beta": 2},
     "fedgsp": {"route.beta": 2},
+    "ghbm+fedprox": {"terms.heavy-ball.tau": 3},
+    "fedseq": {**GROUPS, "sampling": "passes", "route.regroup": "pass"},
+    "fedseq+lookahead+wima+fedadam": {**GROUPS, "server": {"momentum": 0.5, "ramp": True}},
+    "fedseqinter+fedacg": {**GROUPS, "route.period": 2, "server": {"average": {"ema": 0.5}}},
     "fedstar": {"route.weights": "accuracy", "route.temperature": 0.1},
     "ewc": {},
     "fedcyclic": {"optimizer": "adam", "optimizer_state": "payload", "schedule": "cosine"},
@@ -112,3 +117,15 @@ def test_a_run_with_frozen_parameters_resumes_with_the_same_ones_only(tmp_path, 
     assert resumed.weights_sha256 == whole.weights_sha256
     assert all(torch.equal(resumed.model[name], each) for name, each in whole.model.items())
     assert (resumed.transfers, resumed.bytes) == (whole.transfers, whole.bytes)
+
+
+def test_random_groups_of_very_many_clients_are_not_stored_and_resume_with_the_same_bits(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("fedrelay.runtime.recorder.MOST_CLIENTS_WITH_STORED_GROUPS", 7)  # of eight
+    settings = {"rounds": 4, "fraction": 0.6, "batch_size": 2, "workers": 1, **GROUPS}
+    whole = run_experiment(experiment("fedseq", **settings), federation=data, module=network())
+    dying = experiment("fedseq", **settings, out=tmp_path / "run")
+    with pytest.raises(Dead):
+        run_experiment(dying, federation=data, module=network(), callbacks=Death(2))
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert (plan["groups"], plan["group_count"]) == (None, 4)
+    assert resume_run(tmp_path / "run", federation=data, module=network()).weights_sha256 == whole.weights_sha256

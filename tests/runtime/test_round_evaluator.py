@@ -11,7 +11,6 @@ from torch import nn
 
 import fedrelay as fr
 from fedrelay.report.terminal.run_tables import comparison_advice
-from fedrelay.runtime.round_evaluator import why_undefined
 from fedrelay.tasks.metric_info import MetricInfo
 
 SMALL = {"rounds": 4, "workers": 1, "lr": 0.1, "fraction": 1.0}
@@ -73,9 +72,8 @@ def test_a_comparison_says_that_its_metric_is_undefined(tmp_path):
 
 
 def test_why_a_metric_is_undefined():
-    assert why_undefined(MetricInfo(needs="targets that differ"), None) == "it needs targets that differ"
-    assert why_undefined(MetricInfo(), None) == "they do not determine it"
-    assert why_undefined(MetricInfo(), float("inf")) == "its value is inf"
+    assert MetricInfo(needs="targets that differ").why_undefined == "it needs targets that differ"
+    assert MetricInfo().why_undefined == "the samples do not determine it"
 
 
 class BrokenInEvaluation(nn.Linear):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 
@@ -384,6 +385,14 @@ def test_odd_calls_get_one_clear_message(call, message):
     with pytest.raises(fr.SpecError) as refused:
         call()
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("device", ["hpu", "gpu", "cuda:77"])
+def test_an_impossible_device_is_one_short_line(device):
+    with pytest.raises(fr.SpecError) as refused:
+        fr.run("fedavg", device=device)
+    shown = rf"train\.device: '{device}' cannot be used here \(.{{1,70}}\); devices here: [\w, ]*cpu"
+    assert re.fullmatch(shown, str(refused.value))
 
 
 @pytest.mark.parametrize(

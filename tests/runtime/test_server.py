@@ -31,8 +31,8 @@ class Late(fr.Term):
     def adjust_merged_model(self, merged, before, layout):
         return merged / 0 if self.does == "weights" else merged
 
-    def update_server_state(self, server_state, arrivals, clients):
-        state = {**server_state, "mean": arrivals[0].weights * 0}
+    def after_merge(self, round):
+        state = {"mean": round.arrivals[0].weights * 0}
         match self.does:
             case "state":
                 state["mean"] = state["mean"] / 0
@@ -40,9 +40,7 @@ class Late(fr.Term):
                 state["more"] = state["mean"]
             case "short":
                 state["mean"] = state["mean"][:3]
-            case "forgets":
-                return {} if "mean" in server_state else state
-        return state
+        return fr.TermResult(state)
 
 
 class Watch(fr.Term):
@@ -50,9 +48,9 @@ class Watch(fr.Term):
 
     counted: ClassVar[list[list[int]]] = []
 
-    def update_server_state(self, server_state, arrivals, clients):
-        self.counted.append([arrival.samples for arrival in arrivals])
-        return server_state
+    def after_merge(self, round):
+        self.counted.append([arrival.samples for arrival in round.arrivals])
+        return fr.TermResult()
 
 
 @pytest.fixture(autouse=True)
@@ -86,10 +84,13 @@ def test_a_merge_that_returns_non_finite_weights_ends_the_run(tmp_path, factor, 
     ("does", "error", "message"),
     [
         ("weights", fr.DivergedError, "round 1: term 'Late', adjust_merged_model, returned non-finite values"),
-        ("state", fr.DivergedError, "round 1: term 'Late', update_server_state, returned non-finite values"),
-        ("undeclared", fr.SpecError, "returned 'more', which no term declares; add ServerState('more') to 'tensors'"),
+        ("state", fr.DivergedError, "round 1: term 'Late', after_merge, returned non-finite values"),
+        (
+            "undeclared",
+            fr.SpecError,
+            "'more', which it does not declare; add ServerState('more') to 'tensors'",
+        ),
         ("short", fr.SpecError, "'mean' must be a tensor with "),
-        ("forgets", fr.SpecError, "must return the state of other terms too, 'mean' is missing"),
     ],
 )
 def test_a_server_state_that_cannot_be_kept_is_refused(does, error, message):

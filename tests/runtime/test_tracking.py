@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import csv
 import json
 import sys
+import types
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -11,7 +13,7 @@ from tests.report.folders import SMALL, Stopper
 
 import fedrelay as fr
 from fedrelay.runtime.callback import Callback, CombinedCallback
-from fedrelay.runtime.tracking import MLflow, TensorBoard, TrackingLogger, with_loggers
+from fedrelay.runtime.tracking import MLflow, TensorBoard, TrackingLogger, tracking_loggers, with_loggers
 
 
 class Log:
@@ -212,3 +214,74 @@ def test_mlflow_says_that_a_run_failed_or_that_its_end_is_missing(tmp_path, monk
             fr.resume(tmp_path / "run", callbacks=callback)
         assert [point.step for point in client.get_metric_history(run, "accuracy")] == [1, 2]
         assert client.get_run(run).info.status == "FINISHED"
+
+
+def test_loggers_are_callbacks_in_python(tmp_path):
+    settings = {**SMALL, "rounds": 2, "progress": False}
+    result = fr.run(
+        "fedavg", out=tmp_path / "run", callbacks=[fr.CsvMetrics(), Memory(logs := {}, fresh=True)], **settings
+    )
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["round"]) for row in rows] == [1, 2]
+    assert [float(row["accuracy"]) for row in rows] == [row["accuracy"] for row in result.history]
+    assert int(rows[-1]["cost/bytes"]) == result.bytes
+    [log] = logs.values()
+    assert (list(log.rounds), log.endings) == ([1, 2], ["complete"])  # closed without a call
+    fr.resume(tmp_path / "run", rounds=3, callbacks=fr.CsvMetrics(), progress=False)
+    assert (tmp_path / "run" / "metrics.csv").read_text().count("\n") == 4
+    with pytest.raises(fr.SpecError, match=r"^CsvMetrics: a log needs a run folder; set out="):
+        fr.run("fedavg", callbacks=fr.CsvMetrics(), **settings)
+
+
+def test_loggers_have_names():
+    assert [str(each) for each in tracking_loggers(["csv", "csv"])] == ["CsvMetrics"]
+    with pytest.raises(
+        fr.SpecError, match=r"--log: unknown logger 'cvs' \(did you mean 'csv'\?\); allowed: tensorboard"
+    ):
+        tracking_loggers(["cvs"])
+
+
+class FakeWandB(types.ModuleType):
+    """What the logger uses of Weights & Biases; runs are kept by their ids."""
+
+    class Error(Exception):
+        pass
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.runs, self.Settings = {}, dict
+
+    def init(self, *, id, config, dir, **more):
+        id = id or f"id-{len(self.runs)}"
+        log = self.runs.setdefault(id, types.SimpleNamespace(id=id, steps={}, codes=[], config=config, dir=dir))
+        log.log = lambda values, step: log.steps.__setitem__(step, values)
+        log.finish = lambda exit_code: log.codes.append(exit_code)
+        return log
+
+
+def test_weights_and_biases_continue_where_they_ended(tmp_path, monkeypatch):
+    tool = FakeWandB()
+    monkeypatch.setitem(sys.modules, "wandb", tool)
+    with pytest.raises(KeyboardInterrupt):
+        fr.run("fedavg", out=tmp_path / "run", callbacks=[fr.WandB(), Stopper(1)], **SMALL, rounds=3)
+    result = fr.resume(tmp_path / "run", callbacks=fr.WandB())
+    [log] = tool.runs.values()
+    assert sorted(log.steps) == [1, 2, 3]
+    assert log.steps[3]["accuracy"] == result.accuracy
+    assert (log.codes, log.dir, log.config["method"]) == ([1, 0], str(tmp_path / "run"), "fedavg")
+    assert json.loads((tmp_path / "run" / "wandb.json").read_text()) == {"run_id": "id-0", "round": 3}
+
+
+def test_weights_and_biases_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fr.run("fedavg", out=tmp_path / "run", callbacks=fr.WandB(), **SMALL, rounds=2)
+        fr.resume(tmp_path / "run", rounds=3, callbacks=fr.WandB())
+    kept = json.loads((tmp_path / "run" / "wandb.json").read_text())
+    assert kept["round"] == 3
+    files = list((tmp_path / "run" / "wandb").glob(f"offline-run-*-{kept['run_id']}/run-{kept['run_id']}.wandb"))
+    assert files
+    assert all(file.stat().st_size > 0 for file in files)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import fedrelay as fr
 from fedrelay.cli.app import app
 from fedrelay.robustness.fault_events import is_fault
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 LEAVER, LAST = 3, 2
 

@@ -12,8 +12,8 @@ from tests.tuning.tiny import tiny_tuning
 
 import fedrelay as fr
 from fedrelay.experiment.spec import Experiment, load_file, validate
-from fedrelay.runtime.comparison import load_comparison
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.comparison_result import load_comparison
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.tuning.run_tuning import load_tuning, run_tuning
 from fedrelay.tuning.trial_runs import OwnInputs, TrialRun
 

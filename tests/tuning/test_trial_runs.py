@@ -10,7 +10,7 @@ import torch
 
 import fedrelay as fr
 from fedrelay.experiment.spec import EngineSettings, StopSettings, experiment
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import RunStatus
 from fedrelay.tuning.score import rungs
 from fedrelay.tuning.trial_runs import NO_OWN_INPUTS, OwnInputs, TrialRun, process_count

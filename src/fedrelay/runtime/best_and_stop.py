@@ -9,7 +9,8 @@ from typing import NamedTuple
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import StopSettings
 from fedrelay.runtime.callback import CurrentModel, RoundContext
-from fedrelay.runtime.result import Row, on_validation
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import on_validation
 from fedrelay.runtime.run_state import BestSoFar, RunState
 from fedrelay.tasks.task_facts import TaskFacts
 

@@ -14,9 +14,10 @@ from torch import Tensor
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import Result
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
-from fedrelay.user_code import errors_in_own_part
+from fedrelay.user_code import accepts, errors_in_own_part
 
 
 class StopRun(Exception):
@@ -219,11 +220,8 @@ def _check_parameters(name: str, hook: object, expected: Sequence[str]) -> None:
     wanted = f"must be a method with the parameters ({', '.join(expected)})"
     if not callable(hook):
         raise SpecError(f"callbacks: {name} {wanted}, got {hook!r}")
-    given = signature(hook)
-    try:
-        given.bind(*expected)  # hooks are called with positional arguments
-    except TypeError:
-        raise SpecError(f"callbacks: {name} {wanted}, got ({', '.join(given.parameters)})") from None
+    if not accepts(hook, *expected):  # hooks are called with positional arguments
+        raise SpecError(f"callbacks: {name} {wanted}, got ({', '.join(signature(hook).parameters)})")
 
 
 def _checked_numbers(found: object, row: Row) -> dict[str, float | None]:

@@ -28,7 +28,7 @@ from fedrelay.local.model_checks import example_batch
 from fedrelay.runtime.model_card import model_card
 from fedrelay.runtime.model_interface import model_interface, scaling_of
 from fedrelay.runtime.predictions import predictions_of
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.trained_model import read_trained_model
 from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs, how_to_continue
 from fedrelay.tasks.base import Task
@@ -133,19 +133,19 @@ def export_run(
     prepared.module.eval()
     content = _WRITERS[format](prepared, trained.weights)
     interface = model_interface(prepared, trained, whole_model=format in ("torch-export", "onnx"))
-    cases = predictions_of(prepared) if predictions else None
+    predicted = predictions_of(prepared) if predictions else None
     make_folder(out)
     model, card = out / FILES[format], out / "model_card.md"
     write_atomically(model, content)
     write_atomically(out / "model.json", (json.dumps(interface, indent=2) + "\n").encode())
     write_atomically(card, model_card(records, prepared, trained, format, FILES[format]).encode())
     exported = ExportedRun(out, model, card)
-    if cases is not None:
+    if predicted is not None:
         exported = replace(exported, predictions=out / "predictions.csv")
-        write_atomically(out / "predictions.csv", cases.csv)
-    if cases is not None and cases.arrays:
+        write_atomically(out / "predictions.csv", predicted.csv)
+    if predicted is not None and predicted.arrays:
         exported = replace(exported, prediction_arrays=out / "predictions.npz")
-        write_atomically(out / "predictions.npz", cases.npz)
+        write_atomically(out / "predictions.npz", predicted.npz)
     return exported
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fedrelay.data.table_federation import table_part
+from fedrelay.data.federation_wrapper import find_wrapper
+from fedrelay.data.table_federation import TableFederation
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.models.flat_layout import weights_sha256
 from fedrelay.models.nested_inputs import single_shape
 from fedrelay.runtime.model_interface import scaling_of
 from fedrelay.runtime.rebuild_code import rebuild_code
 from fedrelay.runtime.result import on_validation
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.trained_model import TrainedModel
 
 
@@ -93,7 +94,7 @@ def _scores(prepared: PreparedExperiment, model: TrainedModel) -> str:
 
 def _usage(prepared: PreparedExperiment, format: str, file: str) -> str:
     """What to do before the model, and the code that loads it."""
-    table, note = table_part(prepared.federation), ""
+    table, note = find_wrapper(prepared.federation, TableFederation), ""
     if table is not None:
         note = _TABLE_NOTE + (_OWN_NUMBERS_NOTE if table.shared.scaled_per_client else "") + "\n"
     if format in _LOADED_WEIGHTS:

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedrelay.data.dataset import Scaling
 from fedrelay.data.federation import ArrayFederation, Federation
-from fedrelay.data.federation_wrapper import FederationWrapper
-from fedrelay.data.table_federation import TableFederation, table_part
+from fedrelay.data.federation_wrapper import find_wrapper, innermost
+from fedrelay.data.table_federation import TableFederation
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.model_checks import example_batch
 from fedrelay.models.nested_inputs import map_inputs, with_float_type
@@ -24,7 +24,7 @@ def model_interface(prepared: PreparedExperiment, model: TrainedModel, *, whole_
         whole_model: Whether the file holds the model with its preprocessing, not only its weights.
     """
     federation, scaling = prepared.federation, scaling_of(prepared.federation)
-    table = table_part(federation)
+    table = find_wrapper(federation, TableFederation)
     inputs = with_float_type(example_batch(federation).x, prepared.layout.dtype)
     return {
         "model": {"name": prepared.experiment.model.name, "which": model.which, "round": model.round},
@@ -47,9 +47,8 @@ def model_interface(prepared: PreparedExperiment, model: TrainedModel, *, whole_
 
 def scaling_of(federation: Federation) -> Scaling | None:
     """How raw values are scaled, where the samples are arrays with a scaling."""
-    while isinstance(federation, FederationWrapper):
-        federation = federation.inner
-    return federation.dataset.scaling if isinstance(federation, ArrayFederation) else None
+    found = innermost(federation)
+    return found.dataset.scaling if isinstance(found, ArrayFederation) else None
 
 
 def _table_interface(table: TableFederation) -> dict[str, Any]:

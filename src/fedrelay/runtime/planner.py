@@ -43,8 +43,12 @@ class Planner:
             wanted.seed,
             prepared.groups,
             has_samples=lambda client: prepared.federation.sample_count(client) > 0,
+            sample_count=prepared.federation.sample_count,
+            class_counts=cache(prepared.federation.histogram),
+            client_names=lambda: prepared.client_names,
             regroup=lru_cache(maxsize=4)(self._regroup),
             route_seconds=costs.route_seconds,
+            sampling=prepared.method.sampling,
             real_time=data_at_nodes(wanted),
         )
         self._select = cache(self._selection)  # a selection may depend on those before it

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.case_names import case_names
-from fedrelay.data.table_federation import table_part
+from fedrelay.data.federation_wrapper import find_wrapper
+from fedrelay.data.sample_names import sample_names
+from fedrelay.data.table_federation import TableFederation
 from fedrelay.errors import SpecError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.evaluation import chunk_count, chunk_outputs
 from fedrelay.models.flat_layout import FlatModule
-from fedrelay.tasks.case_columns import CaseColumns
+from fedrelay.tasks.sample_columns import SampleColumns
 from fedrelay.user_code import errors_in_own_part
 
 
@@ -26,10 +27,10 @@ from fedrelay.user_code import errors_in_own_part
 class Predictions:
     """Predictions for single test samples."""
 
-    columns: CaseColumns
+    columns: SampleColumns
     """The columns of the table: what tells samples apart, then what the task makes of targets and outputs."""
 
-    arrays: CaseColumns
+    arrays: SampleColumns
     """More of the same samples, such as masks of images; may be empty."""
 
     @property
@@ -66,10 +67,10 @@ def predictions_of(prepared: PreparedExperiment) -> Predictions:
     for chunk in range(chunk_count(test)):
         for found, targets in chunk_outputs(flat_module, weights, test, chunk):
             outputs = task.outputs_for_loss(found, targets)
-            with errors_in_own_part(task, "case_columns"):
-                columns.append(task.case_columns(outputs, targets))
-                arrays.append(task.case_arrays(outputs, targets))
-    table, names = table_part(federation), case_names(federation)
+            with errors_in_own_part(task, "sample_columns"):
+                columns.append(task.sample_columns(outputs, targets))
+                arrays.append(task.sample_arrays(outputs, targets))
+    table, names = find_wrapper(federation, TableFederation), sample_names(federation)
     found_columns = _joined(columns)
     if task.uses_classes and table is not None:
         found_columns = _with_labels(found_columns, table.shared.labels)
@@ -77,12 +78,12 @@ def predictions_of(prepared: PreparedExperiment) -> Predictions:
     return Predictions({**names, **found_columns}, {"sample": names["sample"], **joined} if joined else {})
 
 
-def _joined(parts: Sequence[CaseColumns]) -> CaseColumns:
+def _joined(parts: Sequence[SampleColumns]) -> SampleColumns:
     """Columns of some samples after those of others."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _with_labels(columns: CaseColumns, labels: Sequence[str]) -> CaseColumns:
+def _with_labels(columns: SampleColumns, labels: Sequence[str]) -> SampleColumns:
     """The columns with the names of classes, unless these are their numbers."""
     if list(labels) == [str(number) for number in range(len(labels))]:
         return columns

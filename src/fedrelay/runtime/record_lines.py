@@ -14,11 +14,16 @@ from typing import Any
 
 from fedrelay.files import read_regular_file
 
+Row = dict[str, Any]
+"""One line."""
+
 STREAMS: dict[str, tuple[str, ...]] = {
     "metrics": ("round",),
     "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
     "timings": ("round", "seconds"),
     "forgetting": ("round",),
+    "client_metrics": ("round", "client", "train_samples", "held_out"),
+    "client_resamples": ("round", "client"),
     "events": ("round", "route", "hop", "client", "what", "done"),
 }
 """The streams of a run, and the keys that each of their lines must have."""
@@ -81,8 +86,10 @@ def _may_follow_checkpoint(
 
     A callback that stops the run after the checkpoint has its model evaluated.
     """
-    if stream == "metrics":
+    if stream in ("metrics", "client_metrics", "client_resamples"):
         return all(each["round"] != row["round"] for each in verified)
+    if stream == "ledger":
+        return bool(row.get("evaluation"))
     return stream == "events" and not complete
 
 
@@ -150,6 +157,10 @@ def _is_number_or_none(value: Any) -> bool:
     return value is None or is_number(value)
 
 
+def _are_known_or_none(values: Mapping[str, Any]) -> bool:
+    return all(map(_is_number_or_none, values.values()))
+
+
 def is_text(value: Any) -> bool:
     """Whether a value of JSON is text."""
     return isinstance(value, str)
@@ -159,15 +170,30 @@ def _are_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(is_number(each) for each in value)
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_text, value))
+
+
 _VALUES: dict[str, Callable[[Any], bool]] = {
     "payloads": lambda value: isinstance(value, dict) and all(is_number(each) for each in value.values()),
     "routes": lambda value: isinstance(value, list) and all(_are_numbers(route) for route in value),
+    "nodes": lambda value: isinstance(value, list) and all(map(_are_texts, value)),
     "matrix": lambda value: isinstance(value, list) and all(_are_numbers(row) for row in value),
     "clients": _are_numbers,
     "unanswered": _are_numbers,
     "what": is_text,
+    "name": is_text,
+    "metric": is_text,
+    "not_evaluated": is_text,
+    "evaluation": lambda value: isinstance(value, bool),
+    **dict.fromkeys(
+        ("scores", "fine_tuned", "test"), lambda value: isinstance(value, dict) and _are_known_or_none(value)
+    ),
+    "values": lambda value: isinstance(value, list) and all(map(_is_number_or_none, value)),
     "done": is_text,
     "node": is_text,
+    "started": is_text,
+    "ended": is_text,
     "handover": is_text,
     "merges": lambda value: isinstance(value, bool),
     "slots": lambda value: isinstance(value, list) and all(_is_number_or_none(each) for each in value),

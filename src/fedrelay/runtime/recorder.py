@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,13 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import TransferTotals, ledger_line
 from fedrelay.cost.time_model import VirtualTime, one_after_another
+from fedrelay.data.client_names import known_client_names
+from fedrelay.data.holdout import without_pooling
 from fedrelay.data.public_samples import FederationWithPublicSamples
 from fedrelay.engines.start import node_names
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
+from fedrelay.local.client_evaluation import ClientEvaluation
 from fedrelay.metrics.forgetting import backward_transfer, forgetting
 from fedrelay.robustness.executed_round import unanswered
 from fedrelay.robustness.fault_events import (
@@ -33,9 +36,16 @@ from fedrelay.robustness.label_flip import LabelFlippedFederation
 from fedrelay.routes.arrival import Arrival
 from fedrelay.routes.execution_overlay import FaultCosts
 from fedrelay.routes.plan import RoundPlan
-from fedrelay.runtime.result import BestModel, Result, Row
-from fedrelay.runtime.run_folder import PROBE, PROFILES, SELECTION, RunFolder
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import BestModel, Result
+from fedrelay.runtime.run_folder import RunFolder
+from fedrelay.runtime.run_folder_reader import PROBE, PROFILES, SELECTION
 from fedrelay.runtime.run_state import BestSoFar, RunState
+from fedrelay.user_code import is_built_in
+from fedrelay.utc_time import utc_now
+
+MOST_CLIENTS_WITH_STORED_GROUPS = 10_000
+"""Random groups of more clients are not stored: a run visits few of them, and they follow from the seed."""
 
 
 class Recorder:
@@ -46,6 +56,8 @@ class Recorder:
         self.folder = folder
         self.nodes = node_names(self.prepared.experiment, self.prepared.federation)
         self.history: list[Row] = folder.lines("metrics") if folder else []
+        self.clients: list[Row] = folder.lines("client_metrics") if folder else []
+        self.client_resamples: list[Row] = folder.lines("client_resamples") if folder else []
         self.fault_events: Counter[str] = Counter()
         self.given_up = self.refused = 0
         self.remarks: set[str] = set()
@@ -106,6 +118,8 @@ class Recorder:
         line = ledger_line(plan.round, sum(totals, TransferTotals()), updates=updates, longest=longest, routes=routes)
         line |= one_after_another(times)._asdict()
         line |= {"handover": plan.handover, "merges": plan.merges}
+        if self.nodes:
+            line["nodes"] = [[self.nodes[client] for client in clients] for clients in routes]
         if any(route.slot is not None for route in plan.routes):
             line["slots"] = [route.slot for route in plan.routes]
         if self.unanswered:
@@ -139,6 +153,30 @@ class Recorder:
         self.history.append(row)
         self._append("metrics", row)
 
+    def has_clients_of(self, round: int) -> bool:
+        """Whether single clients were evaluated in a round."""
+        return bool(self.clients) and self.clients[-1]["round"] == round
+
+    def add_client(self, row: Row) -> None:
+        """Note the row of a client in an evaluation of single clients."""
+        self.clients.append(row)
+        self._append("client_metrics", row)
+
+    def add_client_resamples(self, row: Row) -> None:
+        """Note a client's scores on resamples of its held-out samples."""
+        self.client_resamples.append(row)
+        self._append("client_resamples", row)
+
+    def add_evaluation_costs(self, round: int, found: Mapping[int, ClientEvaluation], *, own_models: bool) -> None:
+        """Enter an evaluation of single clients into the ledger."""
+        sent = {
+            each.client: each.sums.bytes + (each.fine_tuned.bytes if each.fine_tuned is not None else 0)
+            for each in found.values()
+        }
+        if line := self.costs.evaluation_line(round, sent, own_models=own_models):
+            self._count_costs(line)
+            self._append("ledger", line)
+
     def add_followed_route(self, round: int, arrival: Arrival) -> None:
         """Note what a model still knew of its clients after every hop."""
         rows = [list(hop.accuracy_on_visited) for hop in arrival.hops]
@@ -148,9 +186,9 @@ class Recorder:
         line |= {"backward_transfer": backward_transfer(square), "forgetting": None if lost is None else lost.tolist()}
         self._append("forgetting", line)
 
-    def add_timing(self, round: int, seconds: float) -> None:
-        """Note how long a round took, and how much of it was spent on selecting clients and on messages."""
-        line: Row = {"round": round, "seconds": float(f"{seconds:.4f}")}
+    def add_timing(self, round: int, seconds: float, started: str) -> None:
+        """Note when a round was run and how long it took, and how much of it for selecting clients and messages."""
+        line: Row = {"round": round, "seconds": float(f"{seconds:.4f}"), "started": started, "ended": utc_now()}
         if selecting := self.planner.selection_seconds(round):
             self.selection_seconds += selecting
             line["selection_seconds"] = float(f"{selecting:.4f}")
@@ -164,6 +202,7 @@ class Recorder:
         """All records, with the model `weights`, and the best model where there is one."""
         return Result(
             experiment=self.prepared.experiment,
+            training=self.prepared.method.training,
             task=self.prepared.task_facts,
             history=self.history,
             weights=weights,
@@ -183,6 +222,8 @@ class Recorder:
             run=self.folder.path if self.folder else None,
             stopped=state.stopped,
             best_found=self._best_model(best) if best is not None else None,
+            client_rows=tuple(self.clients),
+            client_resamples=tuple(self.client_resamples),
         )
 
     def _best_model(self, best: BestSoFar) -> BestModel:
@@ -207,9 +248,13 @@ def plan_summary(run: PreparedRun) -> dict[str, Any]:
     """What is known before the first round, as `plan.json` has it."""
     prepared, planner, costs = run
     attack = attack_facts(prepared)
+    nodes = node_names(prepared.experiment, prepared.federation)
+    names = nodes or known_client_names(without_pooling(prepared.federation))
     return {
         "clients": prepared.federation.client_count,
-        "groups": [list(group) for group in prepared.groups],
+        **({"client_names": list(names)} if names else {}),
+        "groups": stored_groups(prepared),
+        "group_count": len(prepared.groups),
         "payloads": costs.payloads,
         "parameters": prepared.layout.trained_size,
         "setup": costs.setup_line(),
@@ -218,13 +263,22 @@ def plan_summary(run: PreparedRun) -> dict[str, Any]:
     }
 
 
+def stored_groups(prepared: PreparedExperiment) -> list[list[int]] | None:
+    """The groups for `plan.json`; None for random groups of very many clients, which are formed again when needed."""
+    grouping = prepared.method.grouping
+    drawn = grouping is not None and grouping.assign == "random" and is_built_in(type(grouping))
+    if drawn and prepared.federation.client_count > MOST_CLIENTS_WITH_STORED_GROUPS:
+        return None
+    return [list(group) for group in prepared.groups]
+
+
 def profile_files(prepared: PreparedExperiment) -> dict[str, dict[str, Tensor]]:
     """The profiles that a run folder stores, file by file, so that they are never computed again."""
-    clients = torch.tensor(prepared.holders())
     files: dict[str, dict[str, Tensor]] = {}
     for name, found in ((PROFILES, prepared.profiling), (SELECTION, prepared.selection)):
         if found is not None and found.setup is not None:
-            files[name] = {"clients": clients, "vectors": torch.from_numpy(np.ascontiguousarray(found.vectors))}
+            vectors = torch.from_numpy(np.ascontiguousarray(found.vectors))
+            files[name] = {"clients": torch.tensor(prepared.holders()), "vectors": vectors}
             files |= {PROBE: dict(found.probe)} if found.probe else {}
     return files
 

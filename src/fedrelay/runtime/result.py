@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.sections import Training
 from fedrelay.experiment.spec import Experiment
 from fedrelay.metrics.curves import mean_of_last, rounds_to_target, target_scores
-from fedrelay.models.flat_layout import weights_sha256
+from fedrelay.notebook_display import NotebookDisplay
+from fedrelay.runtime.client_scores import ClientScores, last_client_scores
+from fedrelay.runtime.record_lines import Row
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 
-Row = dict[str, Any]
-
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 UNDEFINED = "undefined"
 """Shown for a metric without a value."""
@@ -27,17 +26,13 @@ UNDEFINED = "undefined"
 COSTS = ("round", "client_updates", "bytes", "virtual_seconds")
 """The costs of reaching a target."""
 
+REAL_SECONDS = "real_seconds"
+"""Another one, which is only known where clients are real, and read from a run folder."""
+
 
 def share_name(share: float) -> str:
     """A share as the name of a value, `0.7`; different shares have different names."""
     return repr(float(share)).removesuffix(".0")
-
-
-def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain table for notebooks; all text is escaped."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def on_validation(metric: str) -> str:
@@ -71,7 +66,7 @@ class BestModel:
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(NotebookDisplay):
     """The history and the final model of one run.
 
     `history` is a list of rows, one for every evaluated round; `pandas.DataFrame(result.history)` is a table of them.
@@ -113,6 +108,9 @@ class Result:
     hop_overhead: float | None = None
     """Mean seconds of a hop beside the client's own, where hops are messages."""
 
+    training: Training = "federated"
+    """Whether clients train together, each alone, or on pooled data."""
+
     task: TaskFacts = CLASSIFICATION
     """What was learned, and the metric that the run is judged by."""
 
@@ -120,14 +118,18 @@ class Result:
     stopped: str = ""
     """Why the run stopped before its last round; empty if it did not."""
 
+    client_rows: Sequence[Row] = ()
+    """Where single clients were evaluated, a row for each client and evaluation; `clients` has those of the last."""
+
+    client_resamples: Sequence[Row] = ()
+    recorded_sha256: str = ""
+    """SHA-256 of the final weights as the run folder has it, where the weights themselves were not read."""
+
     best_found: BestModel | None = None
     """The best model on validation samples; None where there are none. `best` is the same for everyday use."""
 
     def __repr__(self) -> str:
         return f"Result({', '.join(f'{name}={value}' for name, value in self._facts().items())})"
-
-    def _repr_html_(self) -> str:
-        return html_table(["", "value"], [[name, value] for name, value in self._facts().items()])
 
     def _facts(self) -> dict[str, str]:
         """The most important numbers, as text."""
@@ -187,6 +189,18 @@ class Result:
         return self.best_found
 
     @property
+    def clients(self) -> ClientScores:
+        """The scores of single clients on their own held-out samples, after the last evaluation of them.
+
+        Raises:
+            SpecError: Single clients were never evaluated.
+        """
+        found = last_client_scores(self.client_rows, self.client_resamples, self.task)
+        if found is None:
+            raise SpecError("result.clients: single clients were not evaluated; run with per_client=1 and holdout=0.2")
+        return found
+
+    @property
     def accuracy(self) -> float:
         """Test accuracy after the last round, between 0 and 1.
 
@@ -227,6 +241,10 @@ class Result:
     @property
     def weights_sha256(self) -> str:
         """SHA-256 of the final weights: the same for all runs of a spec, on every engine, resumed or not."""
+        if self.recorded_sha256:
+            return self.recorded_sha256
+        from fedrelay.models.flat_layout import weights_sha256  # imports PyTorch, which summaries do without
+
         return weights_sha256(self.weights)
 
     def rounds_to(self, target: float) -> int | None:
@@ -234,11 +252,17 @@ class Result:
         rounds, scores = [row["round"] for row in self.history], [row.get(self.metric) for row in self.history]
         return rounds_to_target(rounds, scores, target, higher_is_better=self.task.headline_info.higher_is_better)
 
+    @property
+    def has_real_times(self) -> bool:
+        """Whether clients are real: then `seconds` say how long they took, and virtual time says nothing."""
+        return self.experiment.engine.name == "flower"
+
     def costs_to(self, target: float) -> Row | None:
         """The costs up to the first evaluated round that is at least as good; None if there is none."""
         reached = self.rounds_to(target)
         row: Row = next((row for row in self.history if row["round"] == reached), {})
-        return {name: row.get(name) for name in COSTS} if row else None
+        more = (REAL_SECONDS,) if REAL_SECONDS in row else ()
+        return {name: row.get(name) for name in (*COSTS, *more)} if row else None
 
     def rounds_to_targets(self, reference: float | None = None) -> dict[float, int | None]:
         """Rounds to each share of `eval.targets` of the reference; None for all where there is no reference."""
@@ -260,7 +284,7 @@ class Result:
         classes = {} if self.accuracy_classes is None else {"accuracy_classes": self.accuracy_classes}
         return {**about, **levels, **classes, **{name: last.get(name) for name in names}}
 
-    def load_into(self, module: torch.nn.Module) -> torch.nn.Module:
+    def load_into(self, module: nn.Module) -> nn.Module:
         """Put the trained weights into a module of the same architecture."""
         module.load_state_dict(dict(self.model))
         return module
@@ -276,6 +300,7 @@ class Result:
             "stopped": self.stopped or None,
             "best": None if self.best_found is None else self.best_found.summary(),
             **self._scores(),
+            **({"clients": self.clients.summary()} if self.client_rows else {}),
             "rounds_to": {share_name(share): rounds for share, rounds in self.rounds_to_targets().items()},
             "transfers": dict(self.transfers),
             "bytes": self.bytes,

@@ -26,15 +26,19 @@ from fedrelay.experiment.resolved_options import refuse_other_options
 from fedrelay.experiment.spec import Experiment
 from fedrelay.local.client_state import ClientStateStore
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
+from fedrelay.routes.arrival import Arrival
 from fedrelay.runtime.best_and_stop import BestAndStop
 from fedrelay.runtime.callback import Callback, Callbacks, CurrentModel, RoundContext, as_callback
+from fedrelay.runtime.client_evaluation_recorder import ClientEvaluationRecorder, clients_are_evaluated
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
+from fedrelay.runtime.record_lines import Row
 from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
-from fedrelay.runtime.result import Result, Row
+from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_attempts import RoundAttempts
-from fedrelay.runtime.round_evaluator import RoundEvaluator
-from fedrelay.runtime.run_folder import PROFILES, SELECTION, RunFolder
+from fedrelay.runtime.round_evaluator import NO_MODELS, RoundEvaluator
+from fedrelay.runtime.run_folder import RunFolder
+from fedrelay.runtime.run_folder_reader import PROFILES, SELECTION
 from fedrelay.runtime.run_state import RunState
 from fedrelay.runtime.save_failed_run import check_anything_learned, saved_and_explained_failures
 from fedrelay.runtime.server import Server, mean_loss
@@ -42,6 +46,7 @@ from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
 from fedrelay.runtime.versions import source_digests, warn_about_other_sources, warn_about_other_versions
 from fedrelay.tasks.base import Task
 from fedrelay.user_code import errors_in_own_part
+from fedrelay.utc_time import utc_now
 
 PauseRule = Callable[[Row], bool]
 """Whether a run pauses after the round of a row of metrics. A paused run is incomplete; `resume` continues it."""
@@ -65,6 +70,7 @@ class RoundLoop:
         self.recorder = Recorder(run, folder)
         self.attempts = RoundAttempts(run, self.server, self.recorder, tap)
         self.evaluator = RoundEvaluator(self.prepared, self.recorder, callback)
+        self.client_evaluations = ClientEvaluationRecorder(self.prepared, self.recorder)
         self.chooser = BestAndStop(self.prepared)
         self.client_states = (
             ClientStateStore(folder.path / "clients", run_id=folder.name) if folder else ClientStateStore()
@@ -109,7 +115,7 @@ class RoundLoop:
 
     def run_round(self) -> None:
         """Run the next round."""
-        began = time.monotonic()
+        began, started = time.monotonic(), utc_now()
         engine, state = self._engine_of_phase()
         plan = self.planner.plan(state.round + 1, state.waiting)
         plan, arrivals, state = self.attempts.run_hops(engine, plan, state)
@@ -118,21 +124,42 @@ class RoundLoop:
         context = RoundContext(self.experiment, state.round, plan, None, self._model(state), self.prepared.task_facts)
         spent = state.seconds + time.monotonic() - began
         enough = self.chooser.rules.limit_reached(self.recorder.costs_so_far(), spent)
+        on_test: dict[int, Row] = {}
         if enough or is_evaluated(self.experiment, state.round):
-            context = self.evaluator.evaluate(engine, context, mean_loss(arrivals))
+            context, on_test = self._evaluate(engine, context, state, arrivals)
         state = self.chooser.after_round(state, context, self.recorder.history, enough)
+        if clients_are_evaluated(self.experiment, state.round) or state.stopped:
+            self._evaluate_clients(engine, context, state, on_test)
         seconds = time.monotonic() - began
         if state.round == 1:  # the clients of round 1 were selected when the run was prepared
             seconds += self.planner.selection_seconds(1)
-        self.recorder.add_timing(state.round, seconds)
+        self.recorder.add_timing(state.round, seconds, started)
         self.state = replace(state, seconds=state.seconds + seconds)
         if time.monotonic() - self.saved >= self.experiment.checkpoint.seconds:
             self.save()
         request = self.callback.on_round_end(context)
         if request is not None and not self.finished:
             if context.row is None:
-                self.evaluator.evaluate(engine, context, mean_loss(arrivals))
+                context, on_test = self._evaluate(engine, context, self.state, arrivals)
             self.state = replace(self.state, stopped=request.reason)
+            self._evaluate_clients(engine, context, self.state, on_test)
+
+    def _evaluate(
+        self, engine: Engine, context: RoundContext, state: RunState, arrivals: Sequence[Arrival]
+    ) -> tuple[RoundContext, dict[int, Row]]:
+        """Evaluate the model of a round, or every client's own if these are what the method is judged by."""
+        judged_alone = self.prepared.phase(state.round).route.evaluates_own_models
+        own = self.server.own_models(state) if judged_alone else NO_MODELS
+        return self.evaluator.evaluate(engine, context, mean_loss(arrivals), own)
+
+    def _evaluate_clients(
+        self, engine: Engine, context: RoundContext, state: RunState, on_test: Mapping[int, Row]
+    ) -> None:
+        """Evaluate single clients, if they are evaluated at all."""
+        if self.experiment.eval.per_client:
+            final = bool(state.stopped) or state.round == self.experiment.rounds
+            models = self.server.own_models(state) or context.model.weights
+            self.client_evaluations.evaluate(engine, state.round, models, on_test, final=final)
 
     @property
     def finished(self) -> bool:
@@ -217,6 +244,7 @@ def run_experiment(
         "own_model": module is not None,
         "own_weights": isinstance(module, nn.Module),
         "own_task": task is not None,
+        "training": prepared.method.training,
         "task": prepared.task_facts.as_dict(),
         "tensors": prepared.layout.shapes,
         "frozen_sha256": prepared.frozen_sha256,
@@ -279,7 +307,7 @@ def resume_run(
             raise RunFolderError(f"{path}: the model's frozen parameters are not those the run was started with")
         if folder.result is None or rounds is not None:
             refuse_other_options(str(path), folder.facts.get("options", {}), prepared.method.options)
-        state = folder.restore(partial(is_evaluated, prepared.experiment))
+        state = _restored(folder, prepared.experiment)
         if state is None:
             state = first_state(run)
         if state.weights.shape != (prepared.layout.size,) or state.weights.dtype != prepared.layout.dtype:
@@ -329,8 +357,12 @@ def _extend(run: PreparedRun, state: RunState, folder: RunFolder, rounds: int) -
         raise SpecError(f"rounds: more of them do not help, the run would stop again ({enough}); start a new run")
     longer = extended(run, rounds, state.round)
     folder.extend(folder.experiment.model_copy(update={"rounds": rounds}), state)
-    restored = folder.restore(partial(is_evaluated, longer.prepared.experiment))
-    return longer, restored or first_state(longer)
+    return longer, _restored(folder, longer.prepared.experiment) or first_state(longer)
+
+
+def _restored(folder: RunFolder, experiment: Experiment) -> RunState | None:
+    """The state of the newest checkpoint; None if there is none."""
+    return folder.restore(partial(is_evaluated, experiment), partial(clients_are_evaluated, experiment))
 
 
 def _final_models(result: Result) -> dict[str, Mapping[str, Tensor]]:

@@ -9,10 +9,15 @@
     profiles.safetensors  profiles of clients, where groups depend on them; written once
     probe.safetensors     the probe network of the profiles, where there is one; written once
     metrics.jsonl         one line for each evaluated round; equal runs have equal bytes
-    ledger.jsonl          one line for each round: routes, transfers, bytes; line 0 is the setup
+    ledger.jsonl          one line for each round: routes, transfers, bytes; line 0 is the setup; evaluations of single
+                          clients have lines of their own, after those of their rounds
+    client_metrics.jsonl  one line for each client whenever single clients are evaluated on their own held-out samples
+    client_resamples.jsonl  one line for each client after the last round: the metric on resamples of these samples
     forgetting.jsonl      one line for each followed route: the score on each client's samples after each hop
     events.jsonl          one line for each fault event; −1 stands for the server or the round as a whole
-    timings.jsonl         one line for each round: real seconds, the only thing that differs between equal runs
+    timings.jsonl         one line for each round: when it was run (UTC) and real seconds, the only thing that differs
+                          between equal runs
+    audit.jsonl           real federations: who trained what, when, signed by nodes; it only grows (`fedrelay audit`)
     checksums.jsonl       one line for each round: the checksums of its lines in all files above, up to the checkpoint
     checkpoint.json       names the newest checkpoint and its checksum
     round-N.safetensors   the state after round N
@@ -28,20 +33,16 @@ replaces is deleted after it was flushed itself; so a loss of power costs no mor
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
-import re
 import secrets
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from safetensors import SafetensorError
@@ -49,239 +50,35 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from fedrelay.errors import RunFolderError, SpecError
-from fedrelay.experiment.spec import Experiment, load_file, validate
-from fedrelay.files import make_folder, read_regular_file, write_atomically
-from fedrelay.grouping.profiles import ProfilingResult
+from fedrelay.errors import RunFolderError
+from fedrelay.experiment.spec import Experiment
+from fedrelay.file_lock import lock_file
+from fedrelay.files import LineFile, make_folder, read_regular_file, write_atomically
 from fedrelay.runtime.record_lines import (
     CHECKSUMS,
     STREAMS,
     checksum_lines,
-    complete_lines,
-    is_number,
-    is_text,
     json_line,
     note_checksum,
-    read_checksums,
-    readable_rows,
-    why_damaged,
-    why_unverified,
+)
+from fedrelay.runtime.run_folder_reader import (
+    FORMAT,
+    OPEN_FOLDERS,
+    PROBE,
+    PROFILES,
+    SELECTION,
+    RunFolderReader,
+    beyond_the_first,
+    is_temporary,
+    read_json,
+    sha256_of_file,
 )
 from fedrelay.runtime.run_state import BestSoFar, RunState, state_from_tensors, state_tensors
 from fedrelay.runtime.unsaved_inputs import how_to_continue
 from fedrelay.runtime.versions import versions
-from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
+from fedrelay.utc_time import utc_now
 
 log = logging.getLogger(__name__)
-
-FORMAT = 2
-PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
-_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
-_OPEN: set[Path] = set()
-"""Folders that are open in this process; file locks only work between processes."""
-
-_NAME = re.compile(r"[0-9a-f]{16}")
-"""The name of a run, which stays the same when its folder is moved."""
-
-_FLOCK = "hhqqi4x"
-"""The layout of `struct flock` on Linux: kind, whence, start, length, owner."""
-
-
-class RunFolderReader:
-    """The records of a run, for reading; the run may still be going on."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Open an existing run folder. Anything else is refused and left untouched."""
-        if not path.is_dir():
-            raise RunFolderError(f"{path}: there is no such run folder")
-        if not (path / "run.json").is_file():
-            raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
-        facts = _read_json(path / "run.json")
-        if facts.get("format") != FORMAT:
-            raise RunFolderError(
-                f"{path}: run.json has format {facts.get('format')!r}, this version reads format {FORMAT}; read the "
-                "folder with the version of FedRelay that wrote it, or run the experiment again"
-            )
-        checksums = facts["sha256"] if isinstance(facts.get("sha256"), dict) else {}
-        for name in dict.fromkeys(("spec.yaml", "plan.json", *(Path(each).name for each in checksums))):
-            try:
-                found = _sha256(path / name)
-            except OSError as error:
-                raise RunFolderError(f"{path / name}: cannot be read ({error.strerror})") from None
-            # `extend` writes run.json first: until spec.yaml follows, the run has the number of rounds it had before.
-            before = [each.get("spec_sha256") for each in _extensions(path, facts)[-1:]] if name == "spec.yaml" else []
-            if found not in (checksums.get(name), *before):
-                raise RunFolderError(f"{path / name}: is not what the run was started with (its checksum differs)")
-        return cls(path)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The content of `run.json`."""
-        return _read_json(self.path / "run.json")
-
-    @property
-    def task(self) -> TaskFacts:
-        """What was learned, and the metric that the run is judged by; folders of older versions know classes alone."""
-        facts = self.facts.get("task")
-        try:
-            return CLASSIFICATION if facts is None else TaskFacts.from_dict(facts)
-        except ValueError as error:
-            raise RunFolderError(f"{self.path / 'run.json'}: is damaged ({error})") from None
-
-    @property
-    def extensions(self) -> list[dict[str, Any]]:
-        """All changes of the number of rounds and of the withdrawn clients, the first one first."""
-        facts = self.facts
-        found = _extensions(self.path, facts)
-        in_effect = facts["sha256"]["spec.yaml"] == _sha256(self.path / "spec.yaml")
-        return found if in_effect else found[:-1]
-
-    @property
-    def plan(self) -> dict[str, Any]:
-        """The content of `plan.json`."""
-        return _read_json(self.path / "plan.json")
-
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The groups that were formed before the first round; they are never formed twice."""
-        path = self.path / "plan.json"
-        facts = self.plan
-        try:
-            groups = tuple(tuple(int(client) for client in group) for group in facts["groups"])
-            members = [client for group in groups for client in group]
-            if len(set(members)) < len(members) or not set(members) <= set(range(int(facts["clients"]))):
-                raise ValueError
-        except (KeyError, TypeError, ValueError):
-            raise RunFolderError(f"{path}: is damaged (its groups cannot be read)") from None
-        return groups
-
-    @property
-    def setup_line(self) -> dict[str, Any] | None:
-        """Line 0 of the ledger, if clients did anything before the first round."""
-        setup = self.plan.get("setup")
-        return setup if isinstance(setup, dict) else None
-
-    def profiling(self, name: str) -> ProfilingResult | None:
-        """The profiles in a file of the folder, if there are any; they are never computed twice."""
-        path = self.path / name
-        if not path.is_file():
-            return None
-        try:
-            vectors = tensors_from_bytes(read_regular_file(path))["vectors"].numpy().astype(np.float64)
-        except (OSError, KeyError, SafetensorError) as error:
-            raise RunFolderError(f"{path}: is damaged ({error})") from None
-        return ProfilingResult(vectors)
-
-    @property
-    def experiment(self) -> Experiment:
-        """The resolved experiment."""
-        try:
-            return validate(Experiment, {**load_file(self.path / "spec.yaml"), "out": self.path})
-        except SpecError as error:
-            raise RunFolderError(f"{self.path}: spec.yaml is damaged: {error}") from None
-
-    @property
-    def result(self) -> dict[str, Any] | None:
-        """The summary of a complete run."""
-        path = self.path / "result.json"
-        return _read_json(path) if path.is_file() else None
-
-    @property
-    def stopped(self) -> str:
-        """Why the run stopped before its last round; empty if it did not."""
-        return str(self._checkpoint.get("stopped", ""))
-
-    @property
-    def best(self) -> dict[str, Any] | None:
-        """Round, metric and value of the best model on validation samples so far, if there is one."""
-        found = (self.result or self._checkpoint).get("best")
-        if found is None:
-            return None
-        best = {name: found.get(name) for name in ("round", "metric", "value")} if isinstance(found, dict) else {}
-        if not (is_number(best.get("round")) and is_number(best.get("value")) and is_text(best.get("metric"))):
-            raise RunFolderError(f"{self.path}: is damaged (its best model cannot be read)")
-        return best
-
-    @property
-    def _checkpoint(self) -> dict[str, Any]:
-        """What is known of the newest checkpoint; empty if there is none."""
-        path = self.path / "checkpoint.json"
-        return _read_json(path) if path.is_file() else {}
-
-    @property
-    def saved_round(self) -> int:
-        """The round of the newest checkpoint, after which `resume` continues; 0 if there is none."""
-        path = self.path / "checkpoint.json"
-        round = _read_json(path).get("round") if path.is_file() else 0
-        if not isinstance(round, int):
-            raise RunFolderError(f"{path}: is damaged (its round cannot be read)")
-        return round
-
-    def lines(self, stream: str) -> list[dict[str, Any]]:
-        """All complete lines of a stream.
-
-        Raises:
-            RunFolderError: A line is damaged, was changed, is missing, or was added to a round that was saved before.
-        """
-        path = self.path / f"{stream}.jsonl"
-        # In this order: a run that goes on writes lines first, then their checksums, then the checkpoint.
-        saved, checksums = self.saved_round, self._checksums(stream)
-        complete = (self.path / "result.json").exists()
-        try:
-            lines = complete_lines(path)
-            # All lines of a complete run were flushed; a folder of an earlier version does not say how many were.
-            all_flushed = complete or (checksums is None and saved > 0)
-            flushed = len(lines) if all_flushed else sum(round <= saved for round, _ in checksums or ())
-            rows = readable_rows(lines, flushed)
-            lines = lines[: len(rows)]
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunFolderError(f"{path}: is damaged ({error})") from None
-        known = stream == "metrics" and (self.path / "run.json").is_file()  # a run that is just being created has none
-        headline = self.task.headline if known else None
-        if problem := next(filter(None, (why_damaged(stream, row, headline) for row in rows)), ""):
-            raise RunFolderError(f"{path}: is damaged (a line {problem})")
-        if checksums is not None and (problem := why_unverified(stream, lines, rows, checksums, saved, complete)):
-            raise RunFolderError(
-                f"{path}, {problem}. Restore the file from a copy, or delete {CHECKSUMS} to go on with what is there"
-            )
-        return rows
-
-    def _checksums(self, stream: str) -> list[tuple[int, str]] | None:
-        """Round and checksum of the lines of a stream, up to a checkpoint; None in folders of earlier versions."""
-        path = self.path / CHECKSUMS
-        if not path.exists():
-            return None
-        try:
-            # There is a line for each round, and maybe one for the setup.
-            return read_checksums(readable_rows(complete_lines(path), self.saved_round))[stream]
-        except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
-            raise RunFolderError(f"{path}: is damaged ({error}); delete it to go on without checksums") from None
-
-    @property
-    def under_way(self) -> bool:
-        """Whether a process is working on the run now."""
-        if self.path.resolve() in _OPEN:
-            return True
-        try:
-            handle = os.open(self.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            # The lock is only tested, never taken, so that readers do not block the run.
-            wanted = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-            found: tuple[int, ...] = struct.unpack(_FLOCK, fcntl.fcntl(handle, fcntl.F_GETLK, wanted))
-            return found[0] != fcntl.F_UNLCK
-        finally:
-            os.close(handle)
-
-
-def beyond_the_first(path: Path) -> set[str]:
-    """The names in a folder, without files that are written before a run has begun."""
-    return {file.name for file in path.iterdir() if file.name not in _WRITTEN_FIRST and not _is_temporary(file.name)}
 
 
 class RunFolder(RunFolderReader):
@@ -290,11 +87,11 @@ class RunFolder(RunFolderReader):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._place = path.resolve()
-        if self._place in _OPEN:
+        if self._place in OPEN_FOLDERS:
             raise RunFolderError(f"{path}: is open in this process already")
         self._lock = _lock(path)
-        _OPEN.add(self._place)
-        self._streams: dict[str, int] = {}
+        OPEN_FOLDERS.add(self._place)
+        self._streams: dict[str, LineFile] = {}
         self._unsaved_checksums: dict[int, dict[str, list[str]]] = {}
         """Round → stream → checksums of the lines since the last checkpoint."""
 
@@ -349,25 +146,17 @@ class RunFolder(RunFolderReader):
             write_atomically(path / name, content)
         checksums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
         about = {"format": FORMAT, "versions": dict(versions()), "name": secrets.token_hex(8), "sha256": checksums}
-        write_atomically(path / "run.json", json_line({**about, **facts}))
+        write_atomically(path / "run.json", json_line({**about, "created": utc_now(), **facts}))
         if plan.get("setup") is not None:
             folder.append("ledger", plan["setup"])
         return folder
 
-    @property
-    def name(self) -> str:
-        """The name of the run among all runs; it stays the same when the folder is moved."""
-        name = self.facts.get("name")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise RunFolderError(f"{self.path / 'run.json'}: is damaged (the name of the run cannot be read)")
-        return name
-
     def close(self) -> None:
         for stream in self._streams.values():
-            os.close(stream)
+            stream.close()
         self._streams = {}
         os.close(self._lock)
-        _OPEN.discard(self._place)
+        OPEN_FOLDERS.discard(self._place)
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
         """Append a line with one write, so that it is never written in part."""
@@ -376,17 +165,9 @@ class RunFolder(RunFolderReader):
         note_checksum(self._unsaved_checksums, stream, row, line)
 
     def _append(self, name: str, content: bytes) -> None:
-        path = self.path / name
-        try:
-            if name not in self._streams:
-                self._streams[name] = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-            written = os.write(self._streams[name], content)
-            if written < len(content):
-                os.ftruncate(self._streams[name], os.fstat(self._streams[name]).st_size - written)
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
-        if written < len(content):
-            raise RunFolderError(f"{path}: cannot be written (the disk is full)")
+        if name not in self._streams:
+            self._streams[name] = LineFile(self.path / name)
+        self._streams[name].append(content)
 
     def save(self, state: RunState, client_files: Sequence[str] = ()) -> None:
         """Write a checkpoint: tensors first, then the pointer to them; then old tensors are deleted."""
@@ -420,11 +201,8 @@ class RunFolder(RunFolderReader):
 
     def _flush_lines(self) -> None:
         """Flush all lines to disk, before a checkpoint refers to them; new files get their names with its tensors."""
-        for name, stream in self._streams.items():
-            try:
-                os.fsync(stream)
-            except OSError as error:
-                raise RunFolderError(f"{self.path / name}: cannot be written ({error.strerror})") from None
+        for stream in self._streams.values():
+            stream.flush()
 
     def _save_best(self, best: BestSoFar) -> dict[str, Any]:
         """Write the best model, unless it is on disk already, and return the pointer to it."""
@@ -455,18 +233,21 @@ class RunFolder(RunFolderReader):
     def client_files(self) -> list[str]:
         """The files of client state that belong to the newest checkpoint."""
         path = self.path / "checkpoint.json"
-        names = _read_json(path).get("clients", []) if path.is_file() else []
+        names = read_json(path).get("clients", []) if path.is_file() else []
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise RunFolderError(f"{path}: is damaged (its clients cannot be read)")
         return names
 
-    def restore(self, evaluated: Callable[[int], bool]) -> RunState | None:
+    def restore(
+        self, evaluated: Callable[[int], bool], clients_evaluated: Callable[[int], bool] = lambda round: False
+    ) -> RunState | None:
         """The state of the newest checkpoint. None: there is no checkpoint yet.
 
         Later lines are dropped, and the evaluation of a round that was the last one and is not any more.
 
         Args:
             evaluated: Says which rounds must have a line of metrics; the round in which a run stopped has one, too.
+            clients_evaluated: Says in which rounds single clients are evaluated, as well as where a run stopped.
         """
         pointer_path = self.path / "checkpoint.json"
         setup = [self.setup_line] if self.setup_line is not None else []
@@ -475,7 +256,7 @@ class RunFolder(RunFolderReader):
                 raise RunFolderError(f"{self.path}: checkpoint.json is missing; the run is damaged")
             self._rewrite({"ledger": setup})
             return None
-        pointer = _read_json(pointer_path)
+        pointer = read_json(pointer_path)
         try:
             round = int(pointer["round"])
             state = state_from_tensors(round, tensors_from_bytes(self._checked_file(pointer)), pointer)
@@ -484,12 +265,13 @@ class RunFolder(RunFolderReader):
         except (AttributeError, KeyError, TypeError, ValueError, OSError, SafetensorError) as error:
             raise RunFolderError(f"{pointer_path}: does not lead to a checkpoint ({error})") from None
         valid = {stream: [row for row in self._saved_lines(stream) if row["round"] <= round] for stream in STREAMS}
-        recorded = [row["round"] for row in valid["ledger"]]
+        stop_round = round if state.stopped else None
+        valid |= self._client_lines(valid, round, stop_round, clients_evaluated)
+        recorded = [row["round"] for row in valid["ledger"] if not row.get("evaluation")]
         if recorded != [*(0 for _ in setup), *range(1, round + 1)]:
             done = sum(1 <= each <= round for each in recorded)
             what = f"{done} of {round} rounds" if done != round else "another setup"
             raise RunFolderError(f"{self.path}: ledger.jsonl has {what}; the run is damaged")
-        stop_round = round if state.stopped else None
         due = dict.fromkeys(each for each in range(1, round + 1) if evaluated(each) or each == stop_round)
         valid["metrics"] = [row for row in valid["metrics"] if row["round"] in due]
         if [row["round"] for row in valid["metrics"]] != list(due):
@@ -503,9 +285,30 @@ class RunFolder(RunFolderReader):
             )
         self._rewrite(valid)
         for leftover in self.path.iterdir():
-            if _is_temporary(leftover.name):
+            if is_temporary(leftover.name):
                 leftover.unlink()
         return state
+
+    def _client_lines(
+        self,
+        lines: Mapping[str, list[dict[str, Any]]],
+        round: int,
+        stop_round: int | None,
+        evaluated: Callable[[int], bool],
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The lines of evaluations of single clients, and the ledger, without evaluations that are not due any more."""
+        settings = self.experiment
+        due = {each for each in range(1, round + 1) if evaluated(each)}
+        due |= {stop_round} if stop_round is not None and settings.eval.per_client else set()
+        ends = {each for each in due if each in (settings.rounds, stop_round)}
+        found = {
+            "ledger": [row for row in lines["ledger"] if not row.get("evaluation") or row["round"] in due],
+            "client_metrics": [row for row in lines["client_metrics"] if row["round"] in due],
+            "client_resamples": [row for row in lines["client_resamples"] if row["round"] in ends],
+        }
+        if {row["round"] for row in found["client_metrics"]} != due:
+            raise RunFolderError(f"{self.path}: client_metrics.jsonl lacks rounds; the run is damaged")
+        return found
 
     def _saved_lines(self, stream: str) -> list[dict[str, Any]]:
         """The lines of a stream that were saved with a checkpoint; all of them where there are no checksums."""
@@ -530,13 +333,14 @@ class RunFolder(RunFolderReader):
         """
         facts, before, spec = self.facts, self.experiment, _spec(experiment)
         change = {
+            "time": utc_now(),
             "from": before.rounds,
             "to": experiment.rounds,
             "without": sorted(experiment.withdrawn.keys() - before.withdrawn.keys()),
             "done": state.round,
             "stopped": state.stopped or None,
             "weights_sha256": (self.result or {}).get("weights_sha256"),
-            "spec_sha256": _sha256(self.path / "spec.yaml"),
+            "spec_sha256": sha256_of_file(self.path / "spec.yaml"),
         }
         facts |= {"extensions": [*self.extensions, change]}
         facts["sha256"] |= {"spec.yaml": hashlib.sha256(spec).hexdigest()}
@@ -579,7 +383,7 @@ class RunFolder(RunFolderReader):
 def _facts_or_none(path: Path) -> dict[str, Any]:
     """What `run.json` says; nothing if it is damaged."""
     try:
-        return _read_json(path / "run.json")
+        return read_json(path / "run.json")
     except RunFolderError:
         return {}
 
@@ -599,44 +403,16 @@ def _spec(experiment: Experiment) -> bytes:
     return yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(read_regular_file(path)).hexdigest()
-
-
-def _extensions(path: Path, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = facts.get("extensions", [])
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise RunFolderError(f"{path / 'run.json'}: is damaged (its extensions cannot be read)")
-    return found
-
-
-def _is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(".tmp")
-
-
 def _lock(path: Path) -> int:
     """Lock the folder against other processes. The system releases the lock when this process ends."""
     try:
-        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_file(path / ".lock")
     except BlockingIOError:
-        os.close(handle)
         raise RunFolderError(f"{path}: another process is working on this run") from None
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written ({error.strerror})") from None
-    return handle
 
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two values of JSON are equal; NaN equals NaN."""
     return bool(one == other) or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(read_regular_file(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path}: is damaged ({error})") from None
-    if not isinstance(value, dict):
-        raise RunFolderError(f"{path}: is damaged (not an object)")
-    return value

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from fedrelay.errors import DivergedError, FedRelayError, NoUpdateAcceptedError, RunFolderError
 from fedrelay.robustness.fault_events import DIVERGED, GIVEN_UP, event_label, is_fault
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.unsaved_inputs import continued_in_python
 
 Failure = Literal["diverged", "untrained"]

@@ -15,7 +15,7 @@ from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import DivergedError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.evaluation import headline_score
-from fedrelay.local.terms.base import Term
+from fedrelay.local.terms.base import MergedRound, Term, TermResult
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState, value_count
 from fedrelay.local.trainer import seed_torch
 from fedrelay.merge.base import MergeInput, checked_result
@@ -31,8 +31,8 @@ from fedrelay.runtime.run_state import RunState
 from fedrelay.user_code import errors_in_own_part
 from fedrelay.warmup.base import Phase
 
-_MERGE = "merge/"
-"""Prefix of the merge's own server state, which keeps it apart from that of terms."""
+_MERGE, _STAGE, _TERM = "merge/", "stage/", "term/"
+"""Prefixes of what the merge, the server stage and terms keep at the server, apart from what terms send."""
 
 
 class Server:
@@ -109,20 +109,42 @@ class Server:
         with errors_in_own_part(phase.merge, "apply", place):
             weights, merge_state = checked_result(phase.merge.apply(inputs), inputs)
         self._check_finite(weights, f"{place}merge {type(phase.merge).__name__!r}")
-        server: Mapping[str, Tensor] = {name: t for name, t in state.server.items() if not name.startswith(_MERGE)}
+        server = {name: tensor for name, tensor in state.server.items() if not name.startswith((_MERGE, _STAGE, _TERM))}
         for term in phase.terms:
             with errors_in_own_part(term, "adjust_merged_model", place):
                 weights = term.adjust_merged_model(weights, state.weights, self.prepared.layout)
                 if getattr(weights, "shape", None) != state.weights.shape:
                     raise TypeError(f"must return a model with {len(state.weights)} weights")
             self._check_finite(weights, f"{place}term {type(term).__name__!r}, adjust_merged_model,")
-            with errors_in_own_part(term, "update_server_state", place):
-                found = term.update_server_state(server, arrivals, self.prepared.federation.client_count)
-                server = _checked_server_state(found, server, phase.terms, state.weights)
-            for tensor in server.values():
-                self._check_finite(tensor, f"{place}term {type(term).__name__!r}, update_server_state,")
-        own = {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
-        return replace(state, weights=weights, server={**server, **own}, waiting={}, merges=state.merges + 1)
+        clients = self.prepared.federation.client_count
+        server, own = self._after_merge_of_terms(
+            phase, state, MergedRound(weights, state.weights, arrivals, clients, server)
+        )
+        sent, kept = phase.server.after_merge(
+            weights, state.weights, _below(_STAGE, state.server), self.prepared.layout
+        )
+        self._check_finite(sent, f"{place}{' and '.join(phase.server.settings_in_use)}")
+        own |= {f"{_MERGE}{name}": tensor for name, tensor in merge_state.items()}
+        own |= {f"{_STAGE}{name}": tensor for name, tensor in kept.items()}
+        return replace(state, weights=sent, server={**server, **own}, waiting={}, merges=state.merges + 1)
+
+    def _after_merge_of_terms(
+        self, phase: Phase, state: RunState, merged: MergedRound
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The server state with what terms change in it, and what they keep at the server."""
+        sent, own = dict(merged.server_state), dict[str, Tensor]()
+        for number, term in enumerate(phase.terms):
+            prefix, place = f"{_TERM}{number}/", f"round {state.round + 1}: "
+            with errors_in_own_part(term, "after_merge", place):
+                found = term.after_merge(replace(merged, state=_below(prefix, state.server)))
+                if not isinstance(found, TermResult):
+                    raise TypeError(f"must return a TermResult, got {type(found).__name__}")
+                _check_server_state(found.server_state, term, state.weights)
+            for tensor in found.server_state.values():
+                self._check_finite(tensor, f"{place}term {type(term).__name__!r}, after_merge,")
+            sent |= found.server_state
+            own |= {f"{prefix}{name}": tensor for name, tensor in found.state.items()}
+        return sent, own
 
     def _check_finite(self, tensor: Tensor, who: str) -> None:
         """Refuse what would spoil all rounds to come. The models that arrived have been checked before."""
@@ -130,13 +152,22 @@ class Server:
             raise DivergedError(f"{who} returned non-finite values, though all models that arrived are finite")
 
     def current_model(self, state: RunState) -> Tensor:
-        """The model to evaluate and to return: the global one, or while models wait, their mean."""
-        if not state.waiting:
-            return state.weights
-        phase = self.prepared.phase(state.round)
+        """The model to evaluate and to return: that of the server stage, or while models wait, their mean."""
+        phase, kept = self.prepared.phase(state.round), _below(_STAGE, state.server)
+        if not state.waiting or phase.server.has_average(kept):
+            return phase.server.evaluated_model(state.weights, kept, self.prepared.layout)
         merge = phase.merge if isinstance(phase.merge, Mean) else Mean()
         models = self._models_of_clients(state) if phase.route.model_per_client else list(state.waiting.values())
         return merge.apply(self.merge_input(phase, state, self._capped(models))).weights
+
+    def own_models(self, state: RunState) -> dict[int, Tensor]:
+        """The own model of each client with samples; empty where all clients share one."""
+        if not self.prepared.phase(state.round).route.model_per_client:
+            return {}
+        return {
+            client: state.waiting[client].weights if client in state.waiting else state.weights
+            for client in self.prepared.holders()
+        }
 
     def _models_of_clients(self, state: RunState) -> Sequence[Arrival]:
         """One arrival for each client with samples. A client without a hop so far has the first model."""
@@ -149,7 +180,6 @@ class Server:
 
     def merge_input(self, phase: Phase, state: RunState, arrivals: Sequence[Arrival]) -> MergeInput:
         """What a merge may look at."""
-        memory = {name.removeprefix(_MERGE): t for name, t in state.server.items() if name.startswith(_MERGE)}
         return MergeInput(
             state.weights,
             arrivals,
@@ -157,7 +187,7 @@ class Server:
             self.prepared.federation.client_count,
             self.prepared.experiment.train.at(state.round + 1, self.prepared.experiment.rounds),
             self.prepared.federation.histogram,
-            memory,
+            _below(_MERGE, state.server),
             phase.terms,
         )
 
@@ -186,28 +216,28 @@ class Server:
         return FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
 
 
+def _below(prefix: str, server: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The part of the server's tensors with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in server.items() if name.startswith(prefix)}
+
+
 def _copied(arrival: Arrival) -> Arrival:
     """The arrival in memory of its own: what an engine returns is valid for one round only."""
     payload = {name: tensor.clone() for name, tensor in arrival.payload.items()}
     return replace(arrival, weights=arrival.weights.clone(), payload=payload)
 
 
-def _checked_server_state(
-    found: object, before: Mapping[str, Tensor], terms: Sequence[Term], weights: Tensor
-) -> Mapping[str, Tensor]:
-    """What `update_server_state` returned, if it is the state of these terms."""
+def _check_server_state(found: object, term: Term, weights: Tensor) -> None:
+    """Refuse server state that the term has not declared."""
     if not isinstance(found, Mapping):
-        raise TypeError(f"must return the server state, got {type(found).__name__}")
-    if missing := [name for name in before if name not in found]:
-        raise ValueError(f"must return the state of other terms too, {missing[0]!r} is missing")
-    tensors = (each for term in terms for each in term.tensors if isinstance(each, ServerState | Payload))
+        raise TypeError(f"the server state must be a mapping, got {type(found).__name__}")
+    tensors = [each for each in term.tensors if isinstance(each, ServerState | Payload)]
     declared = {each.name: value_count(each, len(weights)) for each in tensors}
     for name, tensor in found.items():
         if name not in declared:
-            raise ValueError(f"returned {name!r}, which no term declares; add ServerState({name!r}) to 'tensors'")
+            raise ValueError(f"returned {name!r}, which it does not declare; add ServerState({name!r}) to 'tensors'")
         if not isinstance(tensor, Tensor) or tensor.shape != (declared[name],):
             raise TypeError(f"{name!r} must be a tensor with {declared[name]} values")
-    return found
 
 
 def mean_loss(arrivals: Sequence[Arrival]) -> float | None:

@@ -1,7 +1,7 @@
 """Whole runs in worker processes, side by side. An interrupted run saves its rounds and is continued the next time.
 
 Workers are forked, as those of the local engine are: a script needs no `if __name__ == "__main__"`, and workers know
-what was registered before.
+what was registered before. Where processes cannot be forked, this process does one item after another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 
 import torch
 
-from fedrelay.engines.local.executor import end_with_parent
+from fedrelay.engines.local.executor import end_with_parent, forking_is_safe
 from fedrelay.errors import EngineError
 
 Item = TypeVar("Item")
@@ -32,6 +32,9 @@ class RunWorkers:
     """Worker processes that do one item of work after another; a context manager."""
 
     def __init__(self, processes: int) -> None:
+        self.pool: ProcessPoolExecutor | None = None
+        if not forking_is_safe():
+            return
         context = multiprocessing.get_context("fork")
         self.stop = context.Event()
         self.pids: SimpleQueue[int] = context.SimpleQueue()
@@ -41,7 +44,8 @@ class RunWorkers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.pool.shutdown()
+        if self.pool is not None:
+            self.pool.shutdown()
 
     def each(self, work: Callable[[Item], Outcome], items: Sequence[Item]) -> Iterator[tuple[Item, Outcome]]:
         """Do all items, in any order, and yield each with its outcome as it ends.
@@ -54,6 +58,9 @@ class RunWorkers:
             KeyboardInterrupt: Ctrl-C; workers have finished and saved their round.
             EngineError: A worker process died.
         """
+        if self.pool is None:
+            yield from ((item, work(item)) for item in items)
+            return
         try:
             with _forking():
                 waiting: dict[Future[tuple[Outcome] | None], Item] = {

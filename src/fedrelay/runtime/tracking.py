@@ -1,10 +1,12 @@
-"""Loggers for TensorBoard and MLflow, written after every evaluated round.
+"""Loggers for TensorBoard, MLflow, Weights & Biases and CSV files, written after every evaluated round.
 
 Missing rounds are filled in from `metrics.jsonl`. So a resumed run logs no round twice, and logging can start late.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import logging
 import time
@@ -15,11 +17,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedrelay.errors import RunFolderError, SpecError
-from fedrelay.experiment.spec import Experiment
+from fedrelay.experiment.error_messages import unknown
+from fedrelay.experiment.spec import Experiment, dotted_settings
 from fedrelay.files import write_atomically
 from fedrelay.runtime.callback import Callback, CombinedCallback, RoundContext
-from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import Result
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, RunStatus
 
 log = logging.getLogger(__name__)
@@ -62,7 +66,8 @@ class TrackingLogger(Callback, ABC):
     def on_run_start(self, experiment: Experiment, round: int) -> None:
         """Open the log and write the rounds that are missing."""
         self.close()
-        assert experiment.out is not None
+        if experiment.out is None:
+            raise SpecError(f"{self}: a log needs a run folder; set out='…'")
         self.run = experiment.out
         try:
             self.last = self.open(experiment, experiment.out)
@@ -172,7 +177,7 @@ class MLflow(TrackingLogger):
         group = found.experiment_id if found is not None else self.client.create_experiment("fedrelay")
         name = f"{experiment.method}-seed{experiment.seed}"
         run: str = self.client.create_run(group, run_name=name).info.run_id
-        for key, value in _leaves(experiment.model_dump(mode="json", exclude={"out"})):
+        for key, value in dotted_settings(experiment.model_dump(mode="json", exclude={"out"})):
             self.client.log_param(run, key, value)
         return run
 
@@ -188,21 +193,104 @@ class MLflow(TrackingLogger):
         self.client.set_terminated(self.id, self.STATUS[ending])
 
 
+class WandB(TrackingLogger):
+    """One Weights & Biases run per run folder, continued on resume; `WANDB_MODE=offline` logs without a network.
+
+    Example:
+        `fr.run("fedseq", out="runs/mine", callbacks=fr.WandB())`; its files are in `runs/mine/wandb`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            import wandb
+        except ImportError:
+            raise SpecError(_missing("wandb", "wandb")) from None
+        self.wandb, self.failures = wandb, (OSError, ValueError, KeyError, TypeError, wandb.Error)
+
+    def open(self, experiment: Experiment, folder: Path) -> int:
+        """Continue the run that `wandb.json` names, from the last round that it has, or start one."""
+        self.kept = folder / "wandb.json"
+        known = json.loads(self.kept.read_bytes()) if self.kept.is_file() else {}
+        last = int(known.get("round", 0))
+        settings = dict(dotted_settings(experiment.model_dump(mode="json", exclude={"out"})))
+        self.log: Any = self.wandb.init(
+            project="fedrelay", id=known.get("run_id"), resume="allow", reinit="finish_previous",
+            name=f"{experiment.method}-seed{experiment.seed}", dir=str(folder), config=settings,
+            settings=self.wandb.Settings(console="off", silent=True),
+        )  # fmt: skip
+        self.id = str(self.log.id)
+        self._keep(last)
+        return last
+
+    def _keep(self, round: int) -> None:
+        write_atomically(self.kept, json.dumps({"run_id": self.id, "round": round}).encode())
+
+    def write(self, round: int, values: Mapping[str, float]) -> None:
+        self.log.log(dict(values), step=round)
+        self._keep(round)
+
+    def finish(self, ending: Ending) -> None:
+        self.log.finish(exit_code=0 if ending == "complete" else 1)
+
+
+class CsvMetrics(TrackingLogger):
+    """`metrics.csv` in the run folder, one row for each evaluated round; the numbers are those of `metrics.jsonl`.
+
+    Example:
+        `fr.run("fedseq", out="runs/mine", callbacks=fr.CsvMetrics())`; then `pandas.read_csv("runs/mine/metrics.csv")`.
+    """
+
+    def open(self, experiment: Experiment, folder: Path) -> int:
+        self.path, self.rows = folder / "metrics.csv", list[dict[str, float]]()
+        return 0
+
+    def write(self, round: int, values: Mapping[str, float]) -> None:
+        self.rows.append({"round": round, **values})
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        text = io.StringIO()
+        table = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+        table.writeheader()
+        table.writerows(self.rows)
+        write_atomically(self.path, text.getvalue().encode())
+
+    def finish(self, ending: Ending) -> None:
+        """Every row is written already."""
+
+
+LOGGERS: Mapping[str, type[TrackingLogger]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WandB,
+    "csv": CsvMetrics,
+}
+"""The loggers by the names that `--log` takes."""
+
+
 def _mlflow_name(name: str) -> str:
     return name.replace("/", ".")
 
 
 def _missing(extra: str, package: str) -> str:
-    return f"--{extra}: needs the package {package}; pip install 'fedrelay[{extra}]'"
+    return f"{extra}: needs the package {package}; pip install 'fedrelay[{extra}]'"
 
 
-def tracking_loggers(*, tensorboard: bool, mlflow: bool) -> list[TrackingLogger]:
-    """Create the requested loggers.
+def tracking_loggers(names: Sequence[str]) -> list[TrackingLogger]:
+    """Create the requested loggers, each once.
 
     Raises:
-        SpecError: the tool's package is not installed.
+        SpecError: a name is unknown, or the tool's package is not installed.
     """
-    return [*([TensorBoard()] if tensorboard else []), *([MLflow()] if mlflow else [])]
+    for name in names:
+        if name not in LOGGERS:
+            raise SpecError(f"--log: {unknown('logger', name, LOGGERS)}")
+    return [LOGGERS[name]() for name in dict.fromkeys(names)]
+
+
+def loggers_of(callbacks: object) -> list[TrackingLogger]:
+    """The loggers among the callbacks that a caller gave, one or several."""
+    several = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+    return [each for each in several if isinstance(each, TrackingLogger)]
 
 
 @contextmanager
@@ -228,12 +316,3 @@ def _numbers(row: Row) -> Iterator[tuple[str, float]]:
     for name, value in row.items():
         if name != "round" and isinstance(value, int | float):
             yield f"cost/{name}" if name in COUNTED else name, value
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings with dotted names."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.files import read_regular_file
-from fedrelay.runtime.result import Row, on_validation
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import on_validation
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrelay.errors import FedRelayError
+from fedrelay.experiment.spec import Experiment, dotted_settings
+
+SETTINGS_WITH_OWN_DATA = ("data.public", "data.validation", "data.holdout")
+"""Settings of `data` that also apply to data of the caller's own: samples that are taken out of them."""
 
 _WORDS = {"data": "data", "model": "a model", "task": "a task"}
 
@@ -20,6 +24,30 @@ def continued_in_python(run: Path, facts: Mapping[str, Any]) -> str:
     """
     own = "".join(f", {name}=…" for name in _WORDS if facts.get(f"own_{name}"))
     return f"fedrelay.resume({str(run)!r}{own})" if own else ""
+
+
+def call_in_python(experiment: Experiment, own: Sequence[str]) -> str:
+    """The lines of Python that run an experiment again.
+
+    Args:
+        experiment: The experiment.
+        own: Which of data, model and task are objects of the caller's, under these names.
+
+    Example:
+        >>> from fedrelay.experiment.spec import experiment
+        >>> print(call_in_python(experiment("fedseq", rounds=3, lr=0.1), ["data"]))
+        import fedrelay as fr
+        <BLANKLINE>
+        fr.run("fedseq", data=data, **{'train.lr': 0.1, 'rounds': 3})
+    """
+    settings = experiment.model_dump(mode="json", exclude_defaults=True, exclude={"method", "out"})
+    given = "".join(f", {name}={name}" for name in own)
+    options = {
+        path: value
+        for path, value in dotted_settings(settings)
+        if path.split(".")[0] not in own or (path in SETTINGS_WITH_OWN_DATA and value)
+    }
+    return f'import fedrelay as fr\n\nfr.run("{experiment.method}"{given}{f", **{options}" if options else ""})'
 
 
 def how_to_continue(run: Path, facts: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import Experiment
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.record_lines import Row
 from fedrelay.runtime.round_loop import is_evaluated
 from fedrelay.tuning.score import Rung, rungs
 from fedrelay.tuning.trial_runs import NO_OWN_INPUTS, OwnInputs

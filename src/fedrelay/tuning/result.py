@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from fedrelay.experiment.method_catalogue import pools_data
 from fedrelay.experiment.spec import Experiment
 from fedrelay.metrics.paired_differences import PairedDifference, more_than_chance
+from fedrelay.notebook_display import NotebookDisplay
 from fedrelay.runtime.best_and_stop import SelectionMetric, validation_metric
-from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.tuning.score import COSTS, Rung, score_of_run
@@ -115,7 +115,7 @@ Certainty = Literal["clear", "close", "unknown"]
 
 
 @dataclass(frozen=True, repr=False)
-class TuningResult:
+class TuningResult(NotebookDisplay):
     """The tuned methods, their comparison with fresh seeds, and which of them to use."""
 
     tuning: Tuning
@@ -223,7 +223,7 @@ class TuningResult:
             tuple(row.get(self.metric.name) for row in rows),
             tuple(row.get(self.task.headline) for row in rows),
             tuple(None if result is None else self._cost(result) for result in results),
-            pools_data(method.method),
+            method.training == "pooled",
         )
 
     def _cost(self, result: Result) -> float | None:

@@ -28,6 +28,7 @@ from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
 from fedrelay.files import make_folder, read_regular_file, write_atomically
 from fedrelay.runtime.best_and_stop import SelectionMetric, validation_metric
 from fedrelay.runtime.comparison import open_folder, run_comparison
+from fedrelay.runtime.spec_files import TUNING_SPEC
 from fedrelay.tasks.task_facts import TaskFacts
 from fedrelay.tuning.optuna_study import write_studies
 from fedrelay.tuning.result import MethodTuning, TuningResult, spec_file
@@ -46,7 +47,7 @@ from fedrelay.tuning.trial_runs import (
 )
 from fedrelay.tuning.tuned_methods import TunedMethod, TuningPlan, trial_folder
 
-SPEC, INPUTS = "tuning.yaml", "inputs.json"
+INPUTS = "inputs.json"
 OnProgress = Callable[[int, int, str], None]
 """Is called with the runs that are done, the runs that are known so far, and the title of the last one."""
 
@@ -112,16 +113,16 @@ class _Counter:
 def load_tuning(folder: Path) -> Tuning:
     """Read the settings of a tuning folder."""
     try:
-        return validate(Tuning, load_file(folder / SPEC))
+        return validate(Tuning, load_file(folder / TUNING_SPEC))
     except SpecError as error:
-        raise RunFolderError(f"{folder}: {SPEC} is damaged: {error}") from None
+        raise RunFolderError(f"{folder}: {TUNING_SPEC} is damaged: {error}") from None
 
 
 def _open_folder(out: Path, plan: TuningPlan, own: OwnInputs) -> TaskFacts:
     """Open a new folder, or one that holds the same tuning; errors show before anything is written."""
     tuning = plan.tuning.model_copy(update={"out": None})
     occupied = out.is_dir() and any(out.iterdir())
-    if occupied and (not (out / SPEC).is_file() or load_tuning(out) != tuning):
+    if occupied and (not (out / TUNING_SPEC).is_file() or load_tuning(out) != tuning):
         raise RunFolderError(
             f"{out}: is not empty and holds something else; 'fedrelay resume {out}' continues a tuning, "
             "a new one needs another --out"
@@ -137,7 +138,7 @@ def _open_folder(out: Path, plan: TuningPlan, own: OwnInputs) -> TaskFacts:
         make_folder(out)
         write_atomically(out / INPUTS, json.dumps({"own": own.given}).encode())
         spec = tuning.model_dump(mode="json", exclude={"out"})
-        write_atomically(out / SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+        write_atomically(out / TUNING_SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
     return task
 
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from fedrelay.experiment.spec import StopSettings
 from fedrelay.runtime.best_and_stop import SelectionMetric, planned_limits
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.record_lines import Row
 from fedrelay.tuning.settings import Objective
 
 COSTS: Mapping[Objective, tuple[str, float]] = {

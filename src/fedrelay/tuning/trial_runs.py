@@ -15,10 +15,11 @@ from fedrelay.errors import DivergedError, NoUpdateAcceptedError, RunFolderError
 from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
 from fedrelay.experiment.data_and_model import OwnModel, with_absolute_paths
 from fedrelay.experiment.spec import ComparisonEntry, EngineSettings, Experiment
-from fedrelay.runtime.comparison import run_entry, run_folder
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.comparison import run_entry
+from fedrelay.runtime.comparison_result import run_folder
+from fedrelay.runtime.record_lines import Row
 from fedrelay.runtime.round_loop import resume_run, run_experiment
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, RunStatus
 from fedrelay.runtime.side_by_side import RunWorkers
 from fedrelay.tasks.base import Task
