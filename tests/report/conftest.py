@@ -13,8 +13,9 @@ import torch
 from tests.conftest import no_browser
 from tests.report.folders import compared, ran
 
+from fedrelay.experiment.method_catalogue import training_of
 from fedrelay.experiment.spec import comparison, experiment
-from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
 from fedrelay.runtime.result import Result
 
 MakeOutcome = Callable[..., ComparisonResult]
@@ -34,6 +35,7 @@ def make_result(
     ]
     return Result(
         experiment=experiment(method, rounds=rounds, seed=seed, **settings),
+        training=training_of(method),
         history=history,
         weights=torch.zeros(3),
         model={},

@@ -20,10 +20,12 @@ from tests.report.folders import SMALL, add_event, failed, ran, stopped
 from tests.report.test_palette import contrast
 
 import fedrelay as fr
+from fedrelay.report.client_gains import hull
 from fedrelay.report.comparison_files import write_comparison_files
 from fedrelay.report.csv_tables import csv_rows
 from fedrelay.report.format import as_csv
 from fedrelay.report.load_runs import load_runs
+from fedrelay.report.page_limits import EVERYTHING
 from fedrelay.report.page_sections import with_sections
 from fedrelay.report.report_content import document, report_data
 from fedrelay.report.tuning_page import tuning_document
@@ -33,7 +35,7 @@ from fedrelay.report.web_page import web_page
 PATIENCE = 30.0
 FIGURES = [
     "curves",
-    "relay",
+    "routes",
     "targets",
     "results",
     "differences",
@@ -98,16 +100,32 @@ def wait_for(browser: Any, code: str) -> Any:
     raise AssertionError(f"never came true: {code}; the console says {complaints(browser)}")
 
 
+def test_whiskers_are_cut_off_where_no_difference_can_be(browser, tmp_path):
+    """Two seeds make intervals of several hundred points; the axis ends at 100."""
+    settings = {**SMALL, "clients": 4, "fraction": 1.0, "rounds": 1, "holdout": 0.3, "per_client": 1}
+    outcome = fr.compare(["local", "fedavg"], seeds=[1, 2], out=tmp_path / "two", **settings)
+    wide = [each for each in outcome.clients.gains["fedavg"] if (hull(each) or (0, 0))[1] > 1]
+    assert wide
+    page = tmp_path / "page.html"
+    page.write_text(web_page(document([tmp_path / "two"])))
+    look(browser, page.as_uri())
+    ticks = ask(browser, "return all('#gains svg text.soft').map((each) => Number(each.textContent)).filter(Boolean)")
+    assert max(map(abs, ticks)) <= 100
+    whiskers = ask(browser, "return all('#gains svg g').map((each) => each.querySelectorAll('line').length)")
+    assert whiskers.count(3) < 4  # a whole whisker is a line with two ends
+
+
 @pytest.mark.parametrize("width", [375, 1200])
 def test_it_loads_without_complaint_and_without_a_network(browser, written, width):
     look(browser, written.as_uri(), width)
     assert complaints(browser) == []
     assert requests(browser) == []
     assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
-    assert ask(browser, "return all('[data-figure]').map((each) => each.dataset.figure)") == [*FIGURES, "reproduce"]
+    shown = ask(browser, "return all('[data-figure]').map((each) => each.dataset.figure)")
+    assert shown == [*FIGURES[:5], "gains", *FIGURES[5:], "reproduce"]
     assert ask(browser, "return all('#curves .line').length") == 3
     assert ask(browser, "return all('#curves .band').length") == 3
-    assert ask(browser, "return all('#relay .client').length") == 20
+    assert ask(browser, "return all('#routes .client').length") == 20
     assert ask(browser, "return all('[data-figure=results] tbody tr').map((row) => row.cells[0].textContent)") == [
         "fedavg", "fedseq", "centralized",
     ]  # fmt: skip
@@ -189,10 +207,10 @@ def test_a_choice_outlasts_what_the_system_wishes(browser, written):
 
 def test_every_way_of_travelling_has_its_map(browser, many):
     look(browser, many.as_uri())
-    choose = """const select = document.querySelector('#relay select'); select.value = arguments[0];
-    select.dispatchEvent(new Event('change')); document.querySelector(`#relay [data-value=${arguments[1]}]`).click();
-    return [document.querySelector('#relay .caption').textContent, all('#relay .track').length,
-            all('#relay [data-slot]').length, all('#relay .client').length]"""
+    choose = """const select = document.querySelector('#routes select'); select.value = arguments[0];
+    select.dispatchEvent(new Event('change')); document.querySelector(`#routes [data-value=${arguments[1]}]`).click();
+    return [document.querySelector('#routes .caption').textContent, all('#routes .track').length,
+            all('#routes [data-slot]').length, all('#routes .client').length]"""
     spfl, inter, gsp, star, cyclic, averaged = (ask(browser, choose, str(number), "map") for number in range(6))
     assert spfl[:2] == [
         "spfl: 10 models visit 10 clients each one after another, then the server merges them.",
@@ -207,39 +225,39 @@ def test_every_way_of_travelling_has_its_map(browser, many):
     assert averaged[:2] == ["fedavg: 10 models visit one client each, then the server merges them.", 10]
     assert {each[3] for each in (spfl, inter, gsp, star, cyclic, averaged)} == {20}
     assert ask(browser, choose, "0", "routes")[1] == 10
-    assert ask(browser, "return all('#relay .client').length") == 100
+    assert ask(browser, "return all('#routes .client').length") == 100
     assert complaints(browser) == []
 
 
 def test_the_slider_and_play_go_through_rounds(browser, written):
     look(browser, written.as_uri())
-    said = "return document.querySelector('#relay output').textContent"
+    said = "return document.querySelector('#routes output').textContent"
     assert ask(browser, said) == "round 1 of 4"
-    ask(browser, "const s = document.querySelector('#relay input'); s.value = 2; s.dispatchEvent(new Event('input'))")
+    ask(browser, "const s = document.querySelector('#routes input'); s.value = 2; s.dispatchEvent(new Event('input'))")
     assert ask(browser, said) == "round 3 of 4"
-    ask(browser, "document.querySelector('#relay .play').click()")
-    wait_for(browser, "return document.querySelector('#relay output').textContent === 'round 4 of 4'")
-    ask(browser, "document.querySelector('#relay .track').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
-    faded = ask(browser, "return all('#relay .track').filter((each) => each.style.opacity === '0.1').length")
-    assert faded == ask(browser, "return all('#relay .track').length") - 1
-    ask(browser, "document.activeElement.blur(); document.querySelector('#relay .track').focus()")
+    ask(browser, "document.querySelector('#routes .play').click()")
+    wait_for(browser, "return document.querySelector('#routes output').textContent === 'round 4 of 4'")
+    ask(browser, "document.querySelector('#routes .track').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+    faded = ask(browser, "return all('#routes .track').filter((each) => each.style.opacity === '0.1').length")
+    assert faded == ask(browser, "return all('#routes .track').length") - 1
+    ask(browser, "document.activeElement.blur(); document.querySelector('#routes .track').focus()")
     ask(browser, "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }))")
-    assert ask(browser, "return all('#relay .track').filter((each) => each.style.opacity).length") == 0
+    assert ask(browser, "return all('#routes .track').filter((each) => each.style.opacity).length") == 0
 
 
 def test_models_move_along_their_way_unless_the_reader_wants_calm(browser, written):
-    moving = "return all('#relay .token').map((each) => each.getAttribute('cx'))"
+    moving = "return all('#routes .token').map((each) => each.getAttribute('cx'))"
     look(browser, written.as_uri())
-    ask(browser, "document.querySelector('#relay .play').click()")
+    ask(browser, "document.querySelector('#routes .play').click()")
     assert ask(browser, moving) == []
     wishes = [{"name": "prefers-reduced-motion", "value": "no-preference"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wishes})
     browser.refresh()
-    ask(browser, "document.querySelector('#relay .play').click()")
+    ask(browser, "document.querySelector('#routes .play').click()")
     wait_for(browser, f"{moving}.length")
     first = ask(browser, moving)
     wait_for(browser, f"const now = (() => {{ {moving} }})(); return now.length && now[0] !== '{first[0]}'")
-    ask(browser, "document.querySelector('#relay .play').click()")
+    ask(browser, "document.querySelector('#routes .play').click()")
     wait_for(browser, f"return (() => {{ {moving} }})().length === 0")
     assert complaints(browser) == []
 
@@ -263,13 +281,10 @@ def test_pictures_and_tables_can_be_saved(browser, comparison_folder, tmp_path):
     add_event(folder / "fedseq/seed-1", round=1, route=0, hop=0, client=3, what="dropout", done="skipped")
     page = tmp_path / "page.html"
     page.write_text(web_page(document([folder])))
-    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     for name in FIGURES:
         look(browser, page.as_uri())  # Chromium allows a page ten downloads in a row
-        card = f"document.querySelector('[data-figure={name}]').closest('.card')"
         for kind in ("png", "csv"):
-            ask(browser, f"{card}.querySelector('[data-export={kind}]').click()")
-            wait_until(lambda path=tmp_path / f"{name}.{kind}": path.is_file() and path.stat().st_size > 0)
+            saved_file(browser, name, kind, tmp_path)
     assert complaints(browser) == []
     for name in FIGURES:
         with Image.open(tmp_path / f"{name}.png") as picture:
@@ -278,9 +293,21 @@ def test_pictures_and_tables_can_be_saved(browser, comparison_folder, tmp_path):
     same_columns(tmp_path, folder)
 
 
+def saved_file(browser: Any, name: str, kind: str, folder: Path) -> Path:
+    """What a button of a card saves."""
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    card = f"document.querySelector('[data-figure={name}]').closest('.card')"
+    ask(browser, f"{card}.querySelector('[data-export={kind}]').click()")
+    path = folder / f"{name}.{kind}"
+    wait_until(lambda: path.is_file() and path.stat().st_size > 0)
+    return path
+
+
 def same_columns(saved: Path, folder: Path) -> None:
     """The page and `--csv` give the same tables."""
-    for name, rows in csv_rows(document([folder])).items():
+    rows_of = csv_rows(document([folder]))
+    assert rows_of.keys() - set(FIGURES) == {"gains"}, "nobody trained alone, so there is nothing to save"
+    for name, rows in ((name, rows_of[name]) for name in FIGURES):
         assert (saved / f"{name}.csv").read_text().splitlines()[0] == as_csv(rows).splitlines()[0], name
 
 
@@ -308,7 +335,7 @@ def same_numbers(saved: Path, folder: Path) -> None:
     for way in ("s2c", "c2s", "c2c"):
         for counted, name in (("transfers", way), ("bytes", f"{way}_bytes")):
             assert sent[counted, way] == sum(line[name] for ledger in ledgers for line in ledger) / 2
-    hops = [int(row["client"]) for row in tables["relay"] if run_of(row) == ("fedseq", "1", "1")]
+    hops = [int(row["client"]) for row in tables["routes"] if run_of(row) == ("fedseq", "1", "1")]
     assert hops == [client for route in ledgers[0][0]["routes"] for client in route]
     assert sum(int(row[f"class_{each}"]) for row in tables["clients"] for each in range(10)) == 2 * 1438
     assert tables["faults"][0]["what"] == "dropout"
@@ -343,7 +370,7 @@ def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, written):
             ask(browser, "return document.activeElement.closest('section')?.id ?? document.activeElement.className")
         )
         body = browser.switch_to.active_element
-    assert {"theme", "curves", "relay", "targets", "results"} <= reached
+    assert {"theme", "curves", "routes", "targets", "results"} <= reached
     ask(browser, "document.querySelector('#curves [data-value=bytes]').focus()")
     browser.switch_to.active_element.send_keys("\ue007")  # Enter
     assert ask(browser, "return document.querySelector('#curves svg[role=img]').getAttribute('aria-label')") == (
@@ -368,6 +395,14 @@ def as_hex(colour: str) -> str:
     return "#" + "".join(f"{int(each):02x}" for each in colour.removeprefix("rgb(").removesuffix(")").split(","))
 
 
+def test_the_legend_names_only_what_is_drawn(browser, tmp_path):
+    runs = [ran(tmp_path / "fine", "fedavg"), failed(tmp_path / "diverged", "fedseq", **{"train.lr": 1e18})]
+    page = tmp_path / "page.html"
+    page.write_text(web_page(document(runs)))
+    look(browser, page.as_uri())
+    assert ask(browser, "return all('#curves .legend button').map((each) => each.textContent)") == ["fedavg"]
+
+
 def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
     runs = [
         failed(tmp_path / "diverged", "fedavg", **{"train.lr": 1e18}),
@@ -379,10 +414,15 @@ def test_how_a_run_failed_is_said_where_it_would_be_seen(browser, tmp_path):
     assert ask(browser, "return all('[data-figure=results] .chip').map((each) => each.className)") == [
         "chip diverged", "chip untrained",
     ]  # fmt: skip
-    for place in ("#curves .empty", "#results .note"):
-        said = ask(browser, f"return document.querySelector('{place}').textContent")
-        assert "fedavg, seed 1: diverged, round 1: the model left client" in said
-        assert "fedseq, seed 1: untrained, no client update was accepted in any round." in said
+    diverged, untrained = ask(browser, "return all('#top .loss').map((each) => each.textContent)")
+    assert "fedavg, seed 1: diverged, round 1: the model left client" in diverged
+    assert untrained == "fedseq, seed 1: untrained, no client update was accepted in any round."
+    closed = ask(browser, "return all('section.closed').map((each) => each.id)")
+    assert closed == ["curves", "targets", "gains", "forgetting", "communication"]
+    for place in closed[:2]:
+        said = ask(browser, f"return document.querySelector('#{place} .nothing').textContent")
+        assert said == "No run has a result; the top of the page says why."
+        assert ask(browser, f"return document.querySelector('#{place} .card').checkVisibility()") is False
     assert "2 untrained" not in ask(browser, "return document.querySelector('.headlines').textContent")
     assert ask(browser, "return document.querySelector('#curves .controls').checkVisibility()") is False
     assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
@@ -455,6 +495,44 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def test_a_hundred_classes_are_whole_on_the_page_and_in_files(browser, tmp_path):
+    rng = np.random.default_rng(0)
+    labels, clients = np.repeat(np.arange(100), 12), np.tile(np.arange(12), 100)
+    labels[clients == 3] = rng.integers(0, 100, 100)
+    arrays = {"x_train": rng.normal(size=(1200, 4)), "y_train": labels, "client_train": clients}
+    np.savez(tmp_path / "hundred.npz", **arrays, x_test=rng.normal(size=(100, 4)), y_test=np.arange(100))
+    settings = {"data": str(tmp_path / "hundred.npz"), "partition": "natural", "clients": 12, "rounds": 1, "workers": 1}
+    fr.run("fedseq", out=tmp_path / "run", model="logistic", **{"grouping.max_clients": 4}, **settings)
+    counted = np.stack([np.bincount(labels[clients == client], minlength=100) for client in range(12)])
+    shares = counted / counted.sum(axis=1, keepdims=True)
+    gaps = [((shares[one] - shares[other]) ** 2).sum() for one in range(12) for other in range(one)]
+
+    files = csv_rows(document([tmp_path / "run"], EVERYTHING))
+    found = document([tmp_path / "run"])
+    page = tmp_path / "page.html"
+    page.write_text(web_page(found))
+    look(browser, page.as_uri(), 1400)
+    for name in ("clients", "groups"):
+        assert saved_file(browser, name, "csv", tmp_path).read_text() == as_csv(files[name])
+    columns = [f"class_{number}" for number in range(100)]
+    assert [[row[name] for name in columns] for row in files["clients"]] == counted.tolist()
+    for row in files["groups"]:
+        members = list(map(int, row["clients"].split()))
+        assert [row[name] for name in columns] == counted[members].sum(axis=0).tolist()
+
+    said = ask(browser, "return all('[data-figure=clients] ~ div .note').map((each) => each.textContent).join()")
+    assert f"(CPD): {(1 - np.exp(-1)) * np.median(gaps):.3f}." in said
+    sums = [counted[list(map(int, row["clients"].split()))].sum(axis=0) for row in files["groups"]]
+    assert f"has {np.mean([each.min() / each.max() for each in sums]):.2f} times the samples" in ask(
+        browser, "return document.querySelector('[data-figure=groups] ~ div .note').textContent"
+    )
+    title = ask(browser, "return document.querySelector('[data-figure=clients] svg').getAttribute('aria-label')")
+    assert title == "Class mix of clients (neighbouring classes merged to 64 shades)"
+    column = "all('[data-figure=clients] .column')[0]"
+    assert ask(browser, f"return {column}.children.length") == 64
+    assert complaints(browser) == []
+
+
 def test_unfinished_runs_say_so(browser, comparison_folder, tmp_path):
     folder = shutil.copytree(comparison_folder, tmp_path / "part")
     run = folder / "fedseq/seed-2"
@@ -485,9 +563,9 @@ def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path):
     assert ask(browser, "return all('#faults .each td').map((cell) => cell.textContent)") == [
         "1", "<b>dropped</b>", "passed over", str(first), "0", "0",
     ]  # fmt: skip
-    assert ask(browser, "return all('#relay .fault').length") == 1
+    assert ask(browser, "return all('#routes .fault').length") == 1
     assert "Fault events, marked with !: 1 <b>dropped</b>." in ask(
-        browser, "return document.querySelector('#relay .caption').textContent"
+        browser, "return document.querySelector('#routes .caption').textContent"
     )
 
 
@@ -502,7 +580,7 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
             assert ask(browser, "return document.querySelector('h1').textContent") == f"Waiting for {run}"
             assert ask(browser, "return document.documentElement.scrollWidth - innerWidth") <= 0
             stopped(run, "fedseq", after=1)
-            wait_for(browser, "return document.querySelector('#relay output')?.textContent === 'round 1 of 1'")
+            wait_for(browser, "return document.querySelector('#routes output')?.textContent === 'round 1 of 1'")
             assert ask(browser, "return document.title") == "fedseq on digits · FedRelay"
             ask(browser, "document.querySelector('#curves [data-value=loss]').click()")
             whole = (run / "checkpoint.json").read_bytes()
@@ -511,7 +589,7 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
             (run / "checkpoint.json").write_bytes(whole)
             fr.resume(run)
             wait_for(browser, "return document.querySelector('.live').textContent === 'complete'")
-            assert ask(browser, "return document.querySelector('#relay output').textContent") == "round 3 of 3"
+            assert ask(browser, "return document.querySelector('#routes output').textContent") == "round 3 of 3"
             label = "return document.querySelector('#curves svg[role=img]').getAttribute('aria-label')"
             assert ask(browser, label) == "Test loss over rounds"  # what was chosen stays
             assert all(url.startswith(server.address) for url in requests(browser))
@@ -535,9 +613,9 @@ def test_very_many_clients_and_rounds_still_load(browser, slots_folder, tmp_path
     browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
     before = busy_seconds(browser)
     look(browser, page.as_uri())
-    wait_for(browser, "return all('#relay .client').length > 1000")
+    wait_for(browser, "return all('#routes .client').length > 1000")
     assert busy_seconds(browser) - before < 5
-    said = ask(browser, "return document.querySelector('#relay .note:not([hidden])').textContent")
+    said = ask(browser, "return document.querySelector('#routes .note:not([hidden])').textContent")
     assert "30 of 9,000 rounds are in this page" in said
     assert "of 150 routes are drawn" in said
     assert "more clients without a hop are not drawn" in said
@@ -552,7 +630,7 @@ def busy_seconds(browser: Any) -> float:
 
 MARKS = {
     "curves": ("#curves .line", "stroke"),
-    "relay": ("#relay .track path", "stroke"),
+    "routes": ("#routes .track path", "stroke"),
     "targets": ("#targets .bar", "fill"),
     "results": ("[data-figure=results] .point", "fill"),
     "differences": ("[data-figure=differences] .point", "fill"),

@@ -19,7 +19,8 @@ def doc(comparison_folder):
 
 def test_every_section_has_its_table(doc, tmp_path):
     written = write_csv_tables(doc, tmp_path)
-    names = ["curves", "targets", "results", "differences", "clients", "groups", "forgetting", "communication", "relay"]
+    names = ["curves", "targets", "results", "differences", "clients", "groups"]
+    names += ["forgetting", "communication", "routes"]
     assert [path.stem for path in written] == names
     with (tmp_path / "curves.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -28,7 +29,7 @@ def test_every_section_has_its_table(doc, tmp_path):
 
 
 def test_every_hop_is_a_row(doc):
-    rows = csv_rows(doc)["relay"]
+    rows = csv_rows(doc)["routes"]
     assert len(rows) == sum(len(route) for run in doc["runs"] for each in run["rounds"] for route in each["routes"])
     found = [
         row["client"] for row in rows if (row["method"], row["seed"], row["round"], row["route"]) == ("fedseq", 1, 1, 0)
@@ -48,14 +49,14 @@ def test_tables_are_whole_however_little_the_page_shows(comparison_folder, doc):
     assert wholly == csv_rows(doc)  # the page of such small runs leaves nothing out
     for name, column in (
         ("curves", "evaluations_in_all"),
-        ("relay", "rounds_in_all"),
-        ("relay", "routes_in_all"),
-        ("relay", "hops_in_all"),
+        ("routes", "rounds_in_all"),
+        ("routes", "routes_in_all"),
+        ("routes", "hops_in_all"),
     ):
         assert len(partly[name]) < len(wholly[name])
         assert {row[column] for row in partly[name]} <= {row[column] for row in wholly[name]}
     assert {row["evaluations_in_all"] for row in partly["curves"]} == {4}
-    assert max(row["hop"] for row in partly["relay"]) < max(row["hops_in_all"] for row in partly["relay"])
+    assert max(row["hop"] for row in partly["routes"]) < max(row["hops_in_all"] for row in partly["routes"])
     assert {row["clients_in_all"] for row in wholly["clients"]} == {20}
 
 

@@ -11,7 +11,6 @@ from fedrelay.report import figure_specs
 from fedrelay.report.client_class_counts import ClientClassCounts, merge_classes
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figure_specs import (
-    MOST_SHADES,
     client_classes,
     comparison_curves,
     cost_to_target,
@@ -22,9 +21,10 @@ from fedrelay.report.figure_specs import (
     partition_figures,
     privacy_curves,
     resolve,
+    routes,
     traffic,
 )
-from fedrelay.report.palette import LIGHT
+from fedrelay.report.palette import LIGHT, SHADES
 from fedrelay.report.report_content import document
 
 
@@ -150,6 +150,32 @@ def test_traffic_is_split_by_direction(doc):
     assert payloads["parts"] == [{"name": "model", "colour": "kind-3"}]  # not the colour of a direction
 
 
+def test_absent_clients_are_in_the_list_of_routes():
+    faults = [
+        {"route": 0, "hop": 2, "client": 7, "what": "dropout", "done": "skipped"},
+        {"route": 0, "hop": 0, "client": 5, "what": "dropout", "done": "skipped"},
+        {"route": 1, "hop": 0, "client": 8, "what": "nan", "done": "refused"},
+        {"route": -1, "client": -1, "what": "round", "done": "repeated"},
+    ]
+    found = {"routes": [[1, 2], [8]], "faults": faults, "handover": "direct", "merges": True, "caption": "a round"}
+    data = {"runs": [{"rounds": [found], "names": [], "federation": None}]}
+    [mark] = routes(data, 0, 0)["marks"]
+    assert mark["rows"] == [[5, 1, 7, 2], [8]]
+    assert sorted((flag["row"], flag["place"], flag.get("absent", False)) for flag in mark["flags"]) == [
+        (0, 0, True), (0, 2, True), (1, 0, False),
+    ]  # fmt: skip
+    texts = [text.get_text() for text in compose([routes(data, 0, 0)], data).axes[0].texts]
+    assert texts.count("!") == 3
+    assert {"5", "7"} <= set(texts)
+
+
+def test_nodes_have_names_in_the_list_of_routes():
+    found = {"routes": [[1, 0]], "handover": "server", "merges": True, "caption": "a round"}
+    data = {"runs": [{"rounds": [found], "names": ["north", "east"], "federation": None}]}
+    texts = [text.get_text() for text in compose([routes(data, 0, 0)], data).axes[0].texts]
+    assert [text for text in texts if text in ("north", "east")] == ["east", "north"]
+
+
 def test_rare_handlings_share_a_colour():
     faults = [{"what": "nan", "done": f"way {each}", "times": 9 - each} for each in range(8)]
     [mark] = fault_events({"faults": faults})["marks"]
@@ -165,7 +191,7 @@ def test_partitions_of_any_size(tmp_path, monkeypatch, clients, classes):
     assert (tmp_path / "mix.png").read_bytes().startswith(b"\x89PNG")
     assert panels[1]["x"]["label"] == "Client" if clients <= 60 else "Clients, ordered by their most frequent class"
     assert len(panels[1]["marks"][0]["rows"]) <= 100
-    assert ("merged to 64 shades" in panels[1]["title"]) == (classes > MOST_SHADES)
+    assert ("merged to 64 shades" in panels[1]["title"]) == (classes > SHADES)
 
 
 def test_many_clients_are_ordered_by_their_most_frequent_class():
@@ -186,8 +212,8 @@ def test_many_clients_are_few_shapes():
 
 def test_merged_classes_lose_no_sample():
     counts = partition_of(3, 1000).counts
-    merged, names = merge_classes(counts, MOST_SHADES)
-    assert merged.shape == (3, MOST_SHADES)
+    merged, names = merge_classes(counts, SHADES)
+    assert merged.shape == (3, SHADES)
     assert (merged.sum(axis=1) == counts.sum(axis=1)).all()
     assert (names[0], names[-1]) == ("0–14", "984–999")
 

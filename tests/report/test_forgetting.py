@@ -9,7 +9,7 @@ from fedrelay.errors import RunFolderError
 from fedrelay.report.drawing import compose, save_figures
 from fedrelay.report.figure_specs import forgetting
 from fedrelay.report.forgetting import _checked, forgetting_table, last_forgetting
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 LINE = {
     "round": 4,

@@ -44,8 +44,8 @@ def card(document, name):
 
 def test_sections_have_plain_titles(data):
     assert [section["title"] for section in with_sections(data)["sections"]] == [
-        "Learning curves", "Relay map", "Cost to target", "Final results", "Clients", "Forgetting", "Communication",
-        "Fault events", "Reproduce",
+        "Learning curves", "Route map", "Cost to target", "Final results", "What every client gains", "Clients",
+        "Forgetting", "Communication", "Fault events", "Reproduce",
     ]  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def test_the_headline_names_the_hardest_target_and_the_time(data):
 def test_the_headline_if_the_first_method_reached_no_target(data):
     found = with_costs(data, [(None, None)] * 3, [(2, 1.0)] * 3, [(4, 1.0)] * 3)
     averaged, chained, last = found["methods"]
-    other = {**last, "name": "other", "method": "fedcyclic"}  # centralised training is no entry
+    other = {**last, "name": "other", "training": "federated"}  # centralised training is no entry
     assert headlines({**found, "methods": [averaged, chained, other]})[1] == (
         "2.0×",
         "fewer rounds with fedseq than with other to 90.0 %, the hardest target that several methods reached; "
@@ -82,9 +82,12 @@ def test_methods_with_failed_seeds_win_nothing(data):
     assert "of fedseq" in ahead["headlines"][0]["text"]
     runs = [chained["runs"][0], {**chained["runs"][1], "state": "diverged", "reason": "round 2"}]
     found = with_sections({**data, "methods": [averaged, {**chained, "runs": runs}, central]})
-    best = averaged["summary"]["accuracy_last"]["mean"]
-    number, text = found["headlines"][0].values()
-    assert (number, text) == (f"{100 * best:.1f} %", "accuracy of fedavg, mean of all 4 evaluations")
+    final, mean = (averaged["summary"][name]["mean"] for name in ("accuracy", "accuracy_last"))
+    assert found["headlines"][0] == {
+        "number": f"{100 * final:.1f} %",
+        "text": f"accuracy of fedavg in the last evaluation; {100 * mean:.1f} % in the mean of all 4 evaluations",
+    }
+    assert found["failures"] == ["fedseq, seed 2: diverged, round 2."]
     assert card(found, "results")["table"]["columns"][1] == "accuracy, last 4"  # of eval.last = 10
     rows = card(found, "results")["table"]["rows"]
     assert [row[0]["text"] for row in rows if row[1]["bold"]] == ["fedavg"]
@@ -121,7 +124,7 @@ def test_every_figure_is_a_file(data, tmp_path, kind):
         f"{name}.{kind}"
         for name in (
             "curves-accuracy", "curves-loss", "targets", "results", "differences", "communication", "faults", "clients",
-            "clients-2", "groups-fedseq", "relay-fedavg", "relay-fedseq", "relay-centralized", "forgetting-fedseq",
+            "clients-2", "groups-fedseq", "routes-fedavg", "routes-fedseq", "routes-centralized", "forgetting-fedseq",
         )
     }  # fmt: skip
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
@@ -151,7 +154,7 @@ def test_unknown_classes_are_explained(data):
     runs = [{**run, "federation": None, "unknown": "why", "group_counts": []} for run in data["runs"]]
     found = with_sections({**data, "federations": [], "runs": runs})
     assert card(found, "clients")["empty"] == "Not known: why."
-    assert card(found, "relay")["notes"]["0"] == "The classes of clients are not known: why."
+    assert card(found, "routes")["notes"]["0"] == "The classes of clients are not known: why."
 
 
 def test_early_stops_and_best_models_are_marked(tmp_path):

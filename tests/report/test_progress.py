@@ -71,7 +71,7 @@ def test_a_log_says_why_a_run_stopped_early():
     [line] = watch(8, terminal=False, stop=5).splitlines()
     assert re.fullmatch(r"  fedavg: round 5/8, accuracy 62\.5 %, done in \S+ s; stopped: enough is enough", line)
     assert watch(8, terminal=False, start=5, stop=5) == "  fedavg: already complete\n"
-    assert re.search(r"a +62\.5 % +0\.0 s   stopped in round 5", watch(8, terminal=True, titles=["a", "b"], stop=5))
+    assert re.search(r"a +62\.5 % +\d+\.\d s   stopped in round 5", watch(8, terminal=True, titles=["a", "b"], stop=5))
 
 
 def test_a_terminal_gets_a_bar():
@@ -84,7 +84,7 @@ def test_a_terminal_gets_a_bar():
 def test_several_runs_leave_a_line_each():
     text = watch(2, terminal=True, titles=["fedavg, seed 1", "fedseq, seed 1"])
     assert re.search(r"fedavg, seed 1 +100\.0 % +\d+\.\d s", text)
-    assert re.search(r"fedseq, seed 1 +100\.0 % +0\.0 s", text)
+    assert re.search(r"fedseq, seed 1 +100\.0 % +\d+\.\d s", text)
 
 
 def profiled(terminal, clients=3):

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from tests.conftest import make_federation
-from tests.report.folders import add_event, ran, stopped
+from tests.report.folders import SMALL, add_event, ran, stopped
 
 import fedrelay as fr
-from fedrelay.report import client_class_counts
+from fedrelay.cli import main as fedrelay
+from fedrelay.report import client_class_counts, report_content
+from fedrelay.report.comparison_summary import summarize, with_reachable_targets
 from fedrelay.report.page_limits import EVERYTHING, PageLimits
-from fedrelay.report.report_content import DIFFERS, document
+from fedrelay.report.report_content import document
 from fedrelay.report.web_page import as_json
 
 
@@ -90,12 +94,54 @@ def test_the_head_says_what_all_runs_have_in_common(whole, tmp_path):
         ran(tmp_path / "small", "fedavg", rounds=1, clients=10, alpha=0.1, lr=0.05),
         ran(tmp_path / "large", "fedseq", rounds=1, clients=20, alpha=100, lr=0.5),
     ]
-    facts = document(runs)["facts"]
-    assert {name for name, text in facts.items() if text == DIFFERS} == {"alpha", "clients", "training"}
+    found = document(runs)
+    facts = found["facts"]
     assert (facts["data"], facts["rounds"], facts["clients per round"]) == ("digits", "1", "50%")
+    assert found["differing"] == {
+        "alpha": "0.1 (fedavg), 100 (fedseq)",
+        "clients": "10 (fedavg), 20 (fedseq)",
+        "training": "1 epoch, batch 16, learning rate 0.05 (fedavg), 1 epoch, batch 16, learning rate 0.5 (fedseq)",
+    }
+    assert not facts.keys() & found["differing"].keys()
+    assert whole["differing"] == {}
 
 
-def test_the_relay_map_has_every_route(whole, comparison_folder):
+def test_what_entrants_do_not_share_is_in_the_head(tmp_path):
+    entrants = [{"method": "fedavg", "train": {"lr": 0.1}}, {"method": "fedprox", "terms": {"prox": {"mu": 0.5}}}]
+    fr.compare(entrants, seeds=[1], out=tmp_path / "two", **SMALL, rounds=1)
+    assert document([tmp_path / "two"])["differing"] == {
+        "training": "1 epoch, batch 16, learning rate 0.1 (fedavg), 1 epoch, batch 16, learning rate 0.05 (fedprox)",
+        "terms.prox.mu": "0.5 (fedprox)",
+    }
+
+
+def test_what_differs_from_seed_to_seed_does_not_differ_between_methods(tmp_path):
+    settings = {"data": "synthetic", "clients": 8, "rounds": 1, "workers": 1}
+    fr.compare(["fedavg", "fedcyclic"], seeds=[1, 2], out=tmp_path / "two", **settings)
+    found = document([tmp_path / "two"])
+    assert found["facts"]["samples"] == "differs by seed"
+    assert found["differing"] == {}
+
+
+def test_a_title_never_leaves_out_a_single_name(tmp_path):
+    runs = [ran(tmp_path / str(number), "fedavg", rounds=1, lr=number / 10) for number in range(1, 7)]
+    assert document(runs[:5])["title"].startswith("fedavg (1), fedavg (2), fedavg (3), fedavg (4), fedavg (5) on")
+    assert document(runs)["title"].startswith("fedavg (1), fedavg (2), fedavg (3), fedavg (4) and 2 more on")
+
+
+def test_targets_that_nobody_reached_become_shares_of_what_was_reached(outcome):
+    low = outcome({"fedavg": [[0.1, 0.2], [0.1, 0.3]], "fedseq": [[0.1, 0.1], [0.1, 0.4]]})
+    found, words = with_reachable_targets(low)
+    assert found.targets == {0.7: 0.14, 0.8: 0.16, 0.9: 0.18}  # of the 20 % that all seeds of fedavg reached
+    assert words.startswith(
+        "No method reached 70.0 % or 80.0 % or 90.0 % with every seed. Targets are shares of 20.0 %"
+    )
+    assert summarize(found)["fedavg"]["rounds_to"] == {"0.7": 2, "0.8": 2, "0.9": 2}
+    reached = outcome({"fedavg": [[0.1, 0.75]]})
+    assert with_reachable_targets(reached) == (reached, "")
+
+
+def test_the_route_map_has_every_route(whole, comparison_folder):
     run = next(each for each in whole["runs"] if each["method"] == 1 and each["seed"] == 2)
     ledger = lines(comparison_folder / "fedseq/seed-2/ledger.jsonl")
     assert [found_round["routes"] for found_round in run["rounds"]] == [line["routes"] for line in ledger]
@@ -136,6 +182,31 @@ def test_what_it_takes_to_repeat_it(whole, comparison_folder):
     assert [spec["name"] for spec in whole["specs"]] == ["fedavg", "fedseq", "centralized"]
     assert whole["specs"][1]["text"] == (comparison_folder / "fedseq/seed-1/spec.yaml").read_text()
     assert whole["specs"][1]["versions"]["torch"]
+    assert whole["commands"] == [f"fedrelay compare {comparison_folder}/comparison.yaml"]
+
+
+def test_the_command_gives_the_same_weights(whole, comparison_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(whole["specs"][0]["command"])
+    assert words[0] == "fedrelay"
+    assert fedrelay([*words[1:], "--quiet", "--out", "again"]) == 0
+    assert weights_hash(tmp_path / "again") == weights_hash(comparison_folder / "fedavg/seed-1")
+
+
+def test_the_python_gives_the_same_weights(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)), np.arange(60) % 2
+    data = fr.federate(x[:40], y[:40], x[40:], y[40:], clients=4, partition="iid")
+    settings = {"rounds": 2, "lr": 0.3, "validation": 0.2, "workers": 1, "faults": [{"what": "dropout", "rate": 0.2}]}
+    first = fr.run("fedseq", data=data, out=tmp_path / "run", **settings)
+    [spec] = document([tmp_path / "run"])["specs"]
+    assert spec["command"] == ""
+    again = eval(spec["python"].splitlines()[-1], {"fr": fr, "data": data})
+    assert torch.equal(first.weights, again.weights)
+
+
+def weights_hash(run):
+    return json.loads((run / "result.json").read_text())["weights_sha256"]
 
 
 def test_data_of_ones_own_are_not_known(tmp_path):
@@ -239,14 +310,17 @@ def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
     for times, run in zip((5, 3), found["runs"], strict=True):
         found_round = next(each for each in run["rounds"] if each["round"] == 2)
         assert found_round["fault_counts"] == {"nan": times}
-        assert found_round["faults"] == [{"route": 0, "client": 0, "what": "nan", "done": "refused: reason 0"}]
+        assert found_round["faults"] == [
+            {"route": 0, "hop": 0, "client": 0, "what": "nan", "done": "refused: reason 0"}
+        ]
         assert not any("faults" in found_round for found_round in run["rounds"] if found_round["round"] < 2)
 
 
-def test_many_classes_are_merged_for_the_page_alone(tmp_path):
+def test_very_many_class_counts_are_merged_for_the_page_alone(tmp_path, monkeypatch):
     """Distances, balance and CSV tables use every class."""
     run = ran(tmp_path / "run", "fedseq", data="synthetic", clients=8, rounds=1)
-    page, whole = document([run], PageLimits(classes=4)), document([run], EVERYTHING)
+    monkeypatch.setattr(report_content, "SHADES", 4)
+    page, whole = document([run], PageLimits(class_counts=1)), document([run], EVERYTHING)
     merged, counted = page["federations"][0], whole["federations"][0]
     assert (len(merged["counts"][0]), len(counted["counts"][0])) == (4, counted["classes"])
     assert merged["class_names"] == ["0–1", "2–4", "5–6", "7–9"]

@@ -12,12 +12,13 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import comparison
 from fedrelay.experiment.sweep_cells import sweep_cells
 from fedrelay.report.drawing import render
+from fedrelay.report.load_sweep import load_sweep
 from fedrelay.report.report_content import document
 from fedrelay.report.sweep_figures import sweep_figures, swept_axis
-from fedrelay.report.sweep_files import load_sweep, write_sweep_paper
+from fedrelay.report.sweep_files import write_sweep_paper
 from fedrelay.report.sweep_summary import sweep_rows, sweep_table
 from fedrelay.report.web_page import web_page
-from fedrelay.runtime.sweep import SweepResult
+from fedrelay.runtime.sweep_result import SweepResult
 
 SETTINGS = {"rounds": 1, "workers": 1, "batch_size": 32}
 

@@ -55,7 +55,7 @@ def test_every_trial_is_drawn_at_every_rung_that_it_reached(page, tuned):
 
 
 def test_cards_have_tables_to_save(page):
-    assert {card["name"] for section in page["sections"] for card in section["cards"]} - {"relay", "reproduce"} <= set(
+    assert {card["name"] for section in page["sections"] for card in section["cards"]} - {"routes", "reproduce"} <= set(
         page["tables"]
     )
     assert page["tables"]["trials"][0]["method"] == "fedavg"

@@ -10,7 +10,7 @@ from fedrelay.experiment.spec import comparison
 from fedrelay.report.comparison_summary import comparison_facts
 from fedrelay.report.report_content import document
 from fedrelay.report.tuning_statement import FILE, tuning_statement
-from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
 
 
 def compared(*methods, **settings):

@@ -7,7 +7,7 @@ import socket
 import threading
 
 import pytest
-from tests.report.folders import stopped
+from tests.report.folders import ran, stopped
 
 import fedrelay as fr
 from fedrelay.report import watch_server
@@ -61,6 +61,14 @@ def test_page_and_document(serve, slots_folder):
     head, nothing = ask(server, method="HEAD")
     assert (head.status, nothing) == (200, b"")
     assert server.address == f"http://127.0.0.1:{server.server_port}/"
+
+
+def test_the_page_is_never_older_than_the_folders(serve, tmp_path):
+    server = serve(tmp_path / "sweep" / "cell" / "fedavg" / "seed-1")
+    ran(tmp_path / "sweep" / "cell" / "fedavg" / "seed-1", "fedavg", rounds=1)
+    assert b"fedavg on digits" in ask(server)[1]
+    places = [entry[0] for entry in watch_server.folder_state([tmp_path / "sweep"])]
+    assert any(place.endswith("metrics.jsonl") for place in places)  # a sweep has runs three levels down
 
 
 def test_it_listens_on_this_machine_alone(serve, slots_folder):

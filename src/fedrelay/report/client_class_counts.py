@@ -17,7 +17,7 @@ from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import FedRelayError
 from fedrelay.experiment.data_and_model import below_public, named_task
 from fedrelay.experiment.method import build_method
-from fedrelay.experiment.method_catalogue import METHODS, pools_data
+from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.load_runs import RunView
@@ -128,7 +128,7 @@ def partition_of_run(run: RunView) -> ClientClassCounts | str:
         return "the samples are at the nodes, and reports do not contact nodes"
     try:
         experiment, fingerprint = run.experiment, str(facts.get("data_fingerprint"))
-        pooled, task = pools_data(experiment.method), named_task(experiment)
+        pooled, task = run.records.training == "pooled", named_task(experiment)
         return _opened(experiment.data, experiment.seed, task, pooled, _sharing(experiment), fingerprint)
     except FedRelayError as error:
         return f"the data cannot be opened here: {str(error).splitlines()[0]}"  # the rest lists searched folders

@@ -9,8 +9,8 @@ from fedrelay.files import write_atomically
 from fedrelay.report.comparison_summary import comparison_csv, comparison_facts
 from fedrelay.report.drawing import save_figures
 from fedrelay.report.figure_specs import comparison_curves, privacy_curves
-from fedrelay.report.format import finite
-from fedrelay.runtime.comparison import ComparisonResult
+from fedrelay.report.format import as_csv, finite
+from fedrelay.runtime.comparison_result import ComparisonResult
 
 
 def write_comparison_files(outcome: ComparisonResult, folder: Path) -> None:
@@ -23,7 +23,9 @@ def write_comparison_files(outcome: ComparisonResult, folder: Path) -> None:
 
 
 def write_comparison_numbers(outcome: ComparisonResult, folder: Path) -> None:
-    """Write `results.json` and `table.csv`."""
+    """Write `results.json`, `table.csv` and, if single clients were evaluated, `gains.csv`."""
     numbers = json.dumps(finite(comparison_facts(outcome)), indent=1, ensure_ascii=False)
     write_atomically(folder / "results.json", f"{numbers}\n".encode())
     write_atomically(folder / "table.csv", comparison_csv(outcome).encode())
+    if outcome.clients is not None:
+        write_atomically(folder / "gains.csv", as_csv(list(outcome.clients)).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import RunFolderError
 from fedrelay.files import read_regular_file
 from fedrelay.metrics.curves import mean_std, speed_up
-from fedrelay.report.format import Level, as_csv
+from fedrelay.report.format import Level, as_csv, score
 from fedrelay.report.tuning_statement import tuning_statement
-from fedrelay.runtime.comparison import ComparisonResult, MethodResults
-from fedrelay.runtime.result import COSTS, Row, share_name
+from fedrelay.runtime.client_comparison import ClientComparison
+from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import COSTS, share_name
 from fedrelay.tasks.task_facts import CLASSIFICATION
 
 
@@ -31,6 +34,31 @@ def summarize(outcome: ComparisonResult) -> dict[str, Row]:
     return {entry.name: _summary(entry, metric, goals, first) for entry in outcome.methods}
 
 
+def with_reachable_targets(outcome: ComparisonResult) -> tuple[ComparisonResult, str]:
+    """Targets that say something: if no method reached any, they become shares of the best score that was reached.
+
+    Returns:
+        The outcome, with another reference if targets were replaced; and a sentence about it, or an empty string.
+    """
+    goals = outcome.targets.values()
+    if any(entry.rounds_to(goal) is not None for entry in outcome.methods for goal in goals):
+        return outcome, ""
+    read, metric = outcome.task.headline_info, outcome.task.headline
+    reached = []
+    for entry in outcome.methods:
+        known = [[row[metric] for row in each.history if row.get(metric) is not None] for each in entry.results]
+        if known and all(known) and not entry.failed:
+            reached.append(min((max(levels, key=read.gain) for levels in known), key=read.gain))
+    if not reached or not outcome.comparison.eval.targets:
+        return outcome, ""
+    best = max(reached, key=read.gain)
+    settings = outcome.comparison.eval.model_copy(update={"reference": best})
+    comparison = outcome.comparison.model_copy(update={"eval": settings})
+    missed = f"No method reached {' or '.join(score(read, goal) for goal in goals)} with every seed. " if goals else ""
+    what = f"{score(read, best)}, the best {outcome.task.label} that all seeds of a method reached"
+    return replace(outcome, comparison=comparison), f"{missed}Targets are shares of {what}."
+
+
 def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
     """Return the content of `results.json` and `--json`."""
     attacks = attack_damages(outcome)
@@ -39,10 +67,21 @@ def comparison_facts(outcome: ComparisonResult) -> dict[str, Any]:
         "reference": outcome.reference,
         "methods": summarize(outcome),
         **({"differences": difference_facts(outcome)} if len(outcome.methods) > 1 else {}),
+        **({"clients": _client_facts(outcome.clients)} if outcome.clients is not None else {}),
         "tuning": tuning_statement(outcome, [outcome.comparison.out] if outcome.comparison.out else []),
         "out": str(outcome.comparison.out) if outcome.comparison.out else None,
         **({"attacks": attacks} if attacks else {}),
         **({"notes": list(outcome.notes)} if outcome.notes else {}),
+    }
+
+
+def _client_facts(clients: ClientComparison) -> dict[str, Any]:
+    """Every client with every method, how they spread, and who loses by taking part."""
+    spreads = {name: clients.spread(name) for name in clients.gains}
+    return {
+        "rows": list(clients),
+        "spread": {name: None if each is None else asdict(each) for name, each in spreads.items()},
+        "who_loses": {name: clients.who_loses(name) for name in clients.compared},
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedrelay.files import write_atomically
 from fedrelay.metrics.curves import speed_up
-from fedrelay.report.figure_specs import COSTS, Data, ref, resolve
+from fedrelay.report.figure_specs import Data, costs_of, ref, resolve
 from fedrelay.report.format import as_csv
 
 Block = Mapping[str, Any]
@@ -38,7 +38,7 @@ def csv_rows(document: Data) -> dict[str, list[dict[str, Any]]]:
             name: [row for block in blocks for row in _rows(block, document)]
             for name, blocks in csv_blocks(document).items()
         },
-        "relay": list(_hops(document)),
+        "routes": list(_hops(document)),
     }
 
 
@@ -49,6 +49,7 @@ def csv_blocks(data: Data) -> dict[str, list[Block]]:
         "targets": list(_targets(data)),
         "results": list(_results(data)),
         "differences": list(_differences(data)),
+        "gains": list(_gains(data)),
         "clients": list(_clients(data)),
         "groups": list(_groups(data)),
         "forgetting": list(_forgetting(data)),
@@ -70,7 +71,11 @@ def _rows(block: Block, document: Data) -> Iterator[dict[str, Any]]:
 def _curves(data: Data) -> Iterator[Block]:
     for number, method in enumerate(data["methods"]):
         path = f"methods/{number}/curves"
-        block = {"method": method["name"], "seeds": ref(path, "seeds"), **{cost: ref(path, cost) for cost in COSTS}}
+        block = {
+            "method": method["name"],
+            "seeds": ref(path, "seeds"),
+            **{cost: ref(path, cost) for cost in costs_of(data)},
+        }
         block |= {f"{metric}_{kind}": ref(path, metric, kind) for metric in data["metrics"] for kind in ("mean", "std")}
         yield {**block, "evaluations_in_all": method["curves"]["evaluated"]}
 
@@ -81,9 +86,14 @@ def _targets(data: Data) -> Iterator[Block]:
         first = data["methods"][0]
         for place, target in enumerate(data["targets"]):
             before, costs = (each["summary"]["costs_to"][place] for each in (first, method))
-            factors = {f"speed_up_{cost}": speed_up(before[cost], costs[cost]) for cost in COSTS}
+            factors = {f"speed_up_{cost}": speed_up(before.get(cost), costs.get(cost)) for cost in costs_of(data)}
             where = {"method": method["name"], "target": target[data["metric"]["name"]]}
-            yield {**where, **{cost: costs[cost] for cost in COSTS}, "compared_with": first["name"], **factors}
+            yield {
+                **where,
+                **{cost: costs.get(cost) for cost in costs_of(data)},
+                "compared_with": first["name"],
+                **factors,
+            }
 
 
 def _results(data: Data) -> Iterator[Block]:
@@ -94,7 +104,8 @@ def _results(data: Data) -> Iterator[Block]:
         for level in (f"{metric}_last", metric):
             row |= {f"{level}_{kind}": value for kind, value in summary[level].items()}
         row |= {name: summary[name] for name in ("client_updates", "longest_chain")} | summary["transfers"]
-        row |= {name: summary[name] for name in ("bytes", "virtual_seconds", "seconds")}
+        times = ("seconds",) if data["real_times"] else ("virtual_seconds", "seconds")
+        row |= {name: summary[name] for name in ("bytes", *times)}
         states = " ".join(run["state"] for run in method["runs"])
         yield {**row, "runs": len(method["curves"]["runs"]), "states": states}
 
@@ -105,6 +116,12 @@ def _differences(data: Data) -> Iterator[Block]:
     for name, each in found["methods"].items():
         row = {"method": name, "baseline": found["baseline"], "measure": found["measure"]}
         yield {**row, **each, "seeds": len(each["seeds"])}
+
+
+def _gains(data: Data) -> Iterator[Block]:
+    """Every client with every method."""
+    if data["gains"] is not None:
+        yield {name: ref("gains", "columns", name) for name in data["gains"]["columns"]}
 
 
 def _clients(data: Data) -> Iterator[Block]:
@@ -147,6 +164,7 @@ def _hops(data: Data) -> Iterator[dict[str, Any]]:
                 }
                 for hop, client in enumerate(route, start=1):
                     where = {"round": found["round"], "route": number, "hop": hop, "client": client}
+                    where |= {"name": run["names"][client] if run["names"] else ""}
                     yield {**_run(data, run), **where, **about, **in_all}
 
 

@@ -30,8 +30,9 @@ from matplotlib.ticker import (
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
 from fedrelay.report.figure_specs import Figure, legend, resolve
-from fedrelay.report.format import count, moment, percent, size
+from fedrelay.report.format import PERCENT, count, moment, percent, size
 from fedrelay.report.palette import DASHES, LIGHT
+from fedrelay.tasks.metric_info import LOSS
 
 FORMATS: dict[str, dict[str, None]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 """The file formats, and the metadata that is left out so that equal figures have equal bytes."""
@@ -78,8 +79,8 @@ _NUMBERS: dict[str, Callable[[float], str]] = {
     "bytes": size,
     "seconds": moment,
     "number": lambda value: f"{value:.3g}",
-    "points": lambda value: f"{100 * value:+.1f}",
-    "change": lambda value: f"{value:+.3g}",
+    "points": PERCENT.difference,
+    "change": LOSS.difference,
 }
 
 
@@ -290,7 +291,11 @@ def _draw_bars(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
 def _draw_points(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
     for place, row in enumerate(mark["rows"]):
         colour = _colour(row["colour"])
-        axes.errorbar(row["value"], place, xerr=row["error"], fmt="o", color=colour, capsize=3, markersize=5)
+        error = row["error"]
+        if row.get("ends"):
+            low, high = row["ends"]
+            error = [[max(0.0, row["value"] - low)], [max(0.0, high - row["value"])]]
+        axes.errorbar(row["value"], place, xerr=error, fmt="o", color=colour, capsize=3, markersize=5)
         axes.annotate(
             _NUMBERS[mark["format"]](row["value"]), (row["value"], place), (0, 5), ha="center", fontsize=7,
             textcoords="offset points",
@@ -301,6 +306,9 @@ def _draw_points(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
     axes.margins(x=0.08)
     if figure["x"].get("zero"):
         axes.axvline(0, linewidth=1.1, color=LIGHT["soft"], zorder=1)
+    if "bounds" in figure["x"]:
+        (left, right), (lowest, highest) = axes.get_xlim(), figure["x"]["bounds"]
+        axes.set_xlim(max(left, lowest), min(right, highest))
     _style_axis(axes, "x", figure["x"])
     axes.grid(axis="x", color=LIGHT["faint"], linewidth=0.6)
 
@@ -322,13 +330,15 @@ def _draw_stack(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
 
 
 def _draw_mix(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
-    counts = np.array(mark["counts"], dtype=float)[mark["rows"]]
+    colours = [part["colour"] for part in mark["parts"]]
+    starts = [place for place, colour in enumerate(colours) if not place or colour != colours[place - 1]]
+    counts = np.add.reduceat(np.array(mark["counts"], dtype=float)[mark["rows"]], starts, axis=1)
     if mark.get("share"):
         counts = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
         axes.set_ylim(0, 1)
     tops = counts.cumsum(axis=1)
     for part in reversed(range(tops.shape[1])):  # each over the last: columns side by side would show seams
-        colour = _colour(mark["parts"][part]["colour"])
+        colour = _colour(colours[starts[part]])
         if len(tops) <= MOST_NUMBERED:
             axes.bar(np.arange(len(tops)), tops[:, part], 0.86, color=colour, linewidth=0)
         else:
@@ -364,7 +374,8 @@ def _draw_cells(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
 
 
 def _draw_sequences(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
-    shown = mark["rows"][:MOST_ROWS]
+    shown, names = mark["rows"][:MOST_ROWS], mark.get("names", ())
+    absent = {(flag["row"], flag["place"]) for flag in mark.get("flags", ()) if flag.get("absent")}
     longest = max(map(len, shown), default=1)
     for place, row in enumerate(shown):
         colour = _colour(f"route-{place % 7}")
@@ -375,15 +386,19 @@ def _draw_sequences(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None
             align = "right" if side == "before" else "left"
             axes.text(x, place, text or "", fontsize=7, color=LIGHT["soft"], ha=align, va="center")
         for hop, item in enumerate(row, start=1):
+            away = (place, hop - 1) in absent
             if longest <= 24:
-                box = {"boxstyle": "circle,pad=0.25", "fc": "white", "ec": colour}
-                axes.text(hop, place, str(item), ha="center", va="center", fontsize=7, bbox=box, zorder=2)
+                box = {"boxstyle": "round,pad=0.3" if names else "circle,pad=0.25", "fc": "white"}
+                box |= {"ec": LIGHT["warn"], "ls": ":"} if away else {"ec": colour}
+                axes.text(
+                    hop, place, names[item] if names else str(item), ha="center", va="center", fontsize=7, bbox=box,
+                    zorder=2, color=LIGHT["soft"] if away else LIGHT["ink"],
+                )  # fmt: skip
             else:
                 axes.plot(hop, place, "o", color=colour, markersize=2)
     for flag in mark.get("flags", ()):
-        route, item = flag.get("route", -1), flag.get("client")
-        if 0 <= route < len(shown) and item in shown[route]:
-            axes.annotate("!", (shown[route].index(item) + 1, route), (6, 4), textcoords="offset points",
+        if flag["row"] < len(shown):
+            axes.annotate("!", (flag["place"] + 1, flag["row"]), (6, 4), textcoords="offset points",
                           color=LIGHT["warn"], fontweight="bold")  # fmt: skip
     more = len(mark["rows"]) - len(shown)
     if more:

@@ -9,20 +9,24 @@ fits the data. A list may be a reference into the document: `{"ref": "methods/0/
 - `line`: points (`x`, `y`) with an optional band of ± `error`; `dots` marks points; `layer` names an optional layer.
 - `rule`: a horizontal line at `y`.
 - `bars`: groups of rows, each with a `value`; `ratio_to` names the row that factors refer to.
-- `points`: rows with a `value` and an `error`.
+- `points`: rows with a `value` and an `error`, or uneven `ends` instead.
 - `stack`: rows of parts that add up.
-- `mix`: one thin column per item, made of parts; `share` scales every column to 100 %.
+- `mix`: one thin column per item, made of parts; `share` scales every column to 100 %. Neighbouring parts of the same
+  colour are drawn as one.
 - `cells`: a matrix of shaded cells, with optional `texts`; `diverging` has two colours, the second one for what is
   better: `up` or `down`.
-- `sequences`: rows of numbered items, connected in order.
+- `sequences`: rows of numbered items, connected in order; `names` has names for the numbers. `flags` marks an item by
+  its `row` and `place` and says why; an item with `absent` was planned and left out.
 
 `by_method: true` marks rows or lines that belong to methods, which readers can hide.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -30,13 +34,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.metrics.paired_differences import margin_of_mean
-from fedrelay.report.client_class_counts import ClientClassCounts, Counts, merge_classes
+from fedrelay.report.client_class_counts import ClientClassCounts, Counts
 from fedrelay.report.format import count, plural, score
-from fedrelay.report.palette import CLASSES, KINDS, class_colours, line_style
-from fedrelay.runtime.comparison import ComparisonResult
-from fedrelay.runtime.result import Result, Row
+from fedrelay.report.palette import CLASSES, KINDS, SHADES, class_colours, line_style
+from fedrelay.routes.plan import RoundPlan
+from fedrelay.runtime.comparison_result import ComparisonResult
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import REAL_SECONDS, Result
 from fedrelay.runtime.run_status import FAILURES
-from fedrelay.tasks.base import MetricInfo
+from fedrelay.tasks.metric_info import MetricInfo
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 Figure = dict[str, Any]
@@ -50,15 +56,15 @@ COSTS = {
     "bytes": ("Traffic", "bytes"),
     "virtual_seconds": ("Virtual time", "seconds"),
 }
+REAL_TIME = {REAL_SECONDS: ("Real time", "seconds")}
+"""Takes the place of virtual time where clients are real."""
+
 TRAFFIC = {
     "transfers": ("Transfers by direction", "count"),
     "bytes": ("Bytes by direction", "bytes"),
     "payloads": ("Bytes by payload", "bytes"),
 }
 DIRECTIONS = {"s2c": "server to client", "c2s": "client to server", "c2c": "client to client"}
-
-MOST_SHADES = 64
-"""The most classes that a figure tells apart; above that, neighbouring classes share a shade."""
 
 MOST_IN_ORDER = 60
 """Up to this many clients are drawn by number; more are ordered by their most frequent class."""
@@ -67,11 +73,21 @@ MOST_COLUMNS = 1000
 MOST_GROUPS_DRAWN = 300
 
 
+def costs_of(data: Data) -> dict[str, tuple[str, str]]:
+    """The costs that a document shows: name → label and number format."""
+    return cost_names(real=bool(data["real_times"]))
+
+
+def cost_names(*, real: bool) -> dict[str, tuple[str, str]]:
+    """The same; with `real`, real time instead of virtual time."""
+    return {name: text for name, text in COSTS.items() if name != "virtual_seconds"} | REAL_TIME if real else COSTS
+
+
 def shown_metrics(task: TaskFacts) -> dict[str, tuple[str, str]]:
     """The metrics that have curves, the headline first: name → label and number format."""
     known = ("accuracy", "f1") if task.name == "classification" else tuple(task.metrics)
     names = dict.fromkeys(name for name in (task.headline, *known) if name not in LOSSES)
-    found = {name: (_capital(metric_label(name)), _number_format(task.metric_info(name))) for name in names}
+    found = {name: (capital(metric_label(name)), _number_format(task.metric_info(name))) for name in names}
     first = {task.headline: LOSSES[task.headline]} if task.headline in LOSSES else {}
     return {**first, **found, **LOSSES}
 
@@ -80,7 +96,8 @@ def _number_format(metric: MetricInfo) -> str:
     return "percent" if metric.percent else "number"
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -141,7 +158,7 @@ def _margins(curves: Data, metric: str) -> list[float | None]:
 
 def _curves_figure(metric: Sequence[str], cost: str, marks: Sequence[Mapping[str, Any]], note: str = "") -> Figure:
     """A figure of lines; `metric` is a label and a number format."""
-    (metric_name, metric_format), (cost_name, cost_format) = metric, COSTS[cost]
+    (metric_name, metric_format), (cost_name, cost_format) = metric, {**COSTS, **REAL_TIME}[cost]
     return {
         "title": f"{metric_name} over {cost_name.lower()}",
         "x": {"label": cost_name, "format": cost_format, **({"tip": "Round"} if cost == "round" else {})},
@@ -185,7 +202,7 @@ def _curves_note(data: Data, metric: str, band: Band) -> str:
 
 def cost_to_target(data: Data, cost: str) -> Figure:
     """One cost until each target was reached, one bar per method; targets that no method reached are in the note."""
-    methods, (name, form), metric = data["methods"], COSTS[cost], data["metric"]["name"]
+    methods, (name, form), metric = data["methods"], costs_of(data)[cost], data["metric"]["name"]
     reached = [
         place
         for place in range(len(data["targets"]))
@@ -206,14 +223,15 @@ def cost_to_target(data: Data, cost: str) -> Figure:
     return {
         "title": f"{name} to reach each target",
         "marks": [mark] if groups else [],
-        "note": f"No method reached {' or '.join(missed)} with every seed.{found}" if missed else "",
+        "note": data["relative_targets"]
+        or (f"No method reached {' or '.join(missed)} with every seed.{found}" if missed else ""),
     }
 
 
 def _cost_row(method: Mapping[str, Any], number: int, place: int, cost: str) -> dict[str, Any]:
     costs = method["summary"]["costs_to"][place]
-    row = {"name": method["name"], "colour": line_style("method", number)["colour"], "value": costs[cost]}
-    if costs[cost] is None:
+    row = {"name": method["name"], "colour": line_style("method", number)["colour"], "value": costs.get(cost)}
+    if costs.get(cost) is None:
         failed = next((run["state"] for run in method["runs"] if run["state"] in FAILURES), "not reached")
         row["missing"] = failed if costs["round"] is None else "not recorded"
     return row
@@ -235,7 +253,7 @@ def final_results(data: Data) -> Figure:
         if method["curves"]["round"]
     ]
     used = min(data["last"], max((method["curves"]["evaluated"] for method in data["methods"]), default=0))
-    label, form = f"{_capital(metric['label'])}, mean of the last {plural(used, 'evaluation')}", metric["format"]
+    label, form = f"{capital(metric['label'])}, mean of the last {plural(used, 'evaluation')}", metric["format"]
     mark = {"kind": "points", "by_method": True, "rows": rows, "format": form}
     return {
         "title": f"Final {metric['label']}",
@@ -267,15 +285,88 @@ def differences(data: Data) -> Figure:
     ]
     better = "right" if metric["higher_is_better"] else "left"
     unit = ", points" if form == "points" else ""
-    label = f"{_capital(metric['label'])} minus {found['baseline']}{unit}"
+    label = f"{capital(metric['label'])} minus {found['baseline']}{unit}"
     better = f"further to the {better} is better"
     mark = {"kind": "points", "by_method": True, "rows": rows, "format": form}
     return {
         "title": f"Difference to {found['baseline']}",
-        "x": {"label": label, "format": form, "zero": True},
+        "x": {"label": label, "format": form, "zero": True, **_bounds(form)},
         "marks": [mark] if rows else [],
         "note": " ".join(f"{text[:1].upper()}{text[1:]}." for text in (found["interval"], better, *found["notes"])),
     }
+
+
+FEW_CLIENT_ROWS = 12
+"""Up to this many clients are drawn in the order of their numbers; more are sorted."""
+
+MOST_CLIENT_ROWS = 60
+"""Up to this many clients have a row of their own; more are drawn as a line, the worst first."""
+
+_EFFECT_COLOURS = {"gains": "kind-0", "loses": "warn"}
+
+
+def client_scores(data: Data, method: str) -> Figure:
+    """The score of every client with one method."""
+    metric = data["metric"]
+    rows = [
+        {"name": row["name"], "colour": "kind-0", "value": row["score"], "error": None}
+        for row in data["gains"]["methods"][method]["rows"]
+        if row["score"] is not None
+    ]
+    label = f"{capital(metric['label'])} on each client's own held-out samples"
+    return _client_figure(f"{capital(metric['label'])} of every client, {method}", label, metric["format"], rows)
+
+
+def client_gains(data: Data, method: str, note: str) -> Figure:
+    """What every client gains by taking part, with its intervals."""
+    found = data["gains"]["methods"][method]
+    rows = [
+        {
+            "name": row["name"],
+            "colour": _EFFECT_COLOURS.get(row["effect"], "soft"),
+            "value": row["gain"],
+            "error": None,
+            "ends": row["ends"],
+            "remark": row["effect"],
+        }
+        for row in found["rows"]
+        if row["gain"] is not None
+    ]
+    unit = ", points" if difference_format(data) == "points" else ""
+    label = f"Gain over training alone{unit}; further to the right is better"
+    form = difference_format(data)
+    figure = _client_figure(f"What every client gains with {method}", label, form, rows, zero=True)
+    lowest, highest = _bounds(form).get("bounds", (-math.inf, math.inf))
+    cut = any(row["ends"] and (row["ends"][0] < lowest or row["ends"][1] > highest) for row in rows)
+    beyond = " Those without an end mark go further than any difference can." if cut else ""
+    words = f"{note}{beyond}" if len(rows) <= MOST_CLIENT_ROWS else ""
+    return {**figure, "note": f"{found['who_loses']} {words}".strip()}
+
+
+def _client_figure(
+    title: str, label: str, form: str, rows: Sequence[Mapping[str, Any]], *, zero: bool = False
+) -> Figure:
+    """A row for each client, or a line through all of them."""
+    if len(rows) > FEW_CLIENT_ROWS:
+        rows = sorted(rows, key=lambda row: float(row["value"]))
+    if len(rows) <= MOST_CLIENT_ROWS:
+        mark: dict[str, Any] = {"kind": "points", "rows": list(rows), "format": form}
+        axis = {"label": label, "format": form, "zero": zero, **_bounds(form)}
+        return {"title": title, "x": axis, "marks": [mark] if rows else []}
+    values = [row["value"] for row in rows]
+    line = {"kind": "line", "name": "clients", "x": list(range(1, len(values) + 1)), "y": values, "dots": False}
+    marks = [{**line, **line_style("method", 0)}, *([{**_reference_rule("no gain", 0.0)}] if zero else [])]
+    return {
+        "title": title,
+        "x": {"label": "Clients, the worst first", "format": "count"},
+        "y": {"label": label.partition(";")[0], "format": form},
+        "marks": marks,
+    }
+
+
+def _bounds(form: str) -> dict[str, Any]:
+    """What an axis never goes beyond: no share differs by more than 100 points, whatever an interval says."""
+    return {"bounds": (-1.0, 1.0)} if form == "points" else {}
 
 
 def difference_format(data: Data) -> str:
@@ -338,6 +429,9 @@ def client_classes(data: Data, number: int) -> Figure:
     uncounted = federation["clients"] - len(counts)
     refs = {name: ref("federations", number, name) for name in ("counts", "parts")}
     figure = _class_mix("clients", counts, shown.tolist(), federation["class_names"], refs)
+    runs = [run for run in data.get("runs", ()) if run["federation"] == number and run["names"]]
+    if runs:
+        figure["marks"][0]["names"] = [runs[0]["names"][client] for client in shown]
     classes = "1 class" if federation["classes"] == 1 else f"{count(federation['classes'])} classes"
     notes = (
         f"{plural(federation['clients'], 'client')}, {count(federation['samples'])} samples, {classes}.",
@@ -376,15 +470,12 @@ def _class_mix(
 
     `names` are those of the classes, by default their numbers. `refs` replace what the document holds as well.
     """
-    merged, numbers = merge_classes(counts, MOST_SHADES)
-    if merged is not counts:
-        names, refs = (), {}
-    names = names or numbers
-    shades = f" (neighbouring classes merged to {len(names)} shades)" if any("–" in name for name in names) else ""
-    mark = {"kind": "mix", "rows": list(shown), "parts": class_parts(names), "counts": merged.tolist(), "share": True}
+    names = names or list(map(str, range(counts.shape[1])))
+    merged = len(names) > SHADES or any("–" in name for name in names)
+    mark = {"kind": "mix", "rows": list(shown), "parts": class_parts(names), "counts": counts.tolist(), "share": True}
     mark |= refs
     return {
-        "title": f"Class mix of {noun}{shades}",
+        "title": f"Class mix of {noun}" + (f" (neighbouring classes merged to {SHADES} shades)" if merged else ""),
         "x": {"label": noun.removesuffix("s").capitalize()},
         "y": {"label": "Share of samples", "format": "percent"},
         "marks": [mark],
@@ -424,7 +515,7 @@ def forgetting(
         "format": "percent",
         "limits": [0, 1],
         "row_title": "After client",
-        "column_title": f"{_capital(metric_label(metric))} on client",
+        "column_title": f"{capital(metric_label(metric))} on client",
         "since": "just after training there",
     }
     return {"title": f"Forgetting along a chain, round {chain['round']}", "marks": [mark], "note": note.strip()}
@@ -434,7 +525,36 @@ def routes(data: Data, run: int, place: int) -> Figure:
     """The routes of one round as rows of clients."""
     found, federation = data["runs"][run]["rounds"][place], data["runs"][run]["federation"]
     path = f"runs/{run}/rounds/{place}"
-    mark: dict[str, Any] = {"kind": "sequences", "rows": ref(path, "routes"), "item": "Client", "row": "route"}
+    mark = {**_sequences(found), "rows": ref(path, "routes")}
+    if data["runs"][run]["names"]:
+        mark["names"] = ref("runs", run, "names")
+    if "faults" in found:
+        mark["rows"], mark["flags"] = _with_absent_clients(found["routes"], found["faults"])
+    if federation is not None:
+        mark |= {name: ref("federations", federation, name) for name in ("counts", "parts")}
+    return _routes_figure(found["caption"], mark)
+
+
+def plan_routes(plan: RoundPlan) -> Figure:
+    """The routes of a planned round, drawn like those of a round that ran."""
+    found: dict[str, Any] = {
+        "routes": [list(route.clients) for route in plan.routes],
+        "handover": plan.handover,
+        "merges": plan.merges,
+    }
+    if any(route.slot is not None for route in plan.routes):
+        found["slots"] = [route.slot for route in plan.routes]
+    title = f"Round {plan.round}: {plural(len(plan.routes), 'route')}, {plural(plan.client_updates, 'client update')}"
+    return _routes_figure(title, {**_sequences(found), "rows": found["routes"]})
+
+
+def _routes_figure(title: str, mark: Mapping[str, Any]) -> Figure:
+    return {"title": title, "x": {"label": "Hop"}, "y": {"label": "Route"}, "marks": [mark]}
+
+
+def _sequences(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The mark of a round's routes: where models come from and where they go."""
+    mark: dict[str, Any] = {"kind": "sequences", "item": "Client", "row": "route"}
     if "slots" in found:
         mark["before"] = [None if slot is None else f"slot {slot}" for slot in found["slots"]]
     elif found["handover"] in ("direct", "server", "sealed"):
@@ -445,31 +565,58 @@ def routes(data: Data, run: int, place: int) -> Figure:
             mark["after"] = mark["before"]
     if found["handover"] in ("server", "sealed"):
         mark["dotted"] = True
-    if "faults" in found:
-        mark["flags"] = ref(path, "faults")
-    if federation is not None:
-        mark |= {name: ref("federations", federation, name) for name in ("counts", "parts")}
-    return {"title": found["caption"], "x": {"label": "Hop"}, "y": {"label": "Route"}, "marks": [mark]}
+    return mark
+
+
+def _with_absent_clients(
+    routes: Sequence[Sequence[int]], faults: Sequence[Mapping[str, Any]]
+) -> tuple[list[list[int]], list[dict[str, Any]]]:
+    """Routes with the clients that were planned and left out, and a flag for every fault event at a client.
+
+    The hop of an event is its place in the planned route, so that absent clients are inserted from first to last.
+    """
+    rows = [list(route) for route in routes]
+    absent: set[tuple[int, int]] = set()
+    known = [each for each in faults if 0 <= each.get("route", -1) < len(rows) and each.get("client", -1) >= 0]
+    for fault in sorted(known, key=lambda each: int(each.get("hop", 0))):
+        route, client = fault["route"], fault["client"]
+        if client not in rows[route]:
+            rows[route].insert(max(0, fault.get("hop", len(rows[route]))), client)
+            absent.add((route, client))
+    flags = [
+        {
+            "row": each["route"],
+            "place": rows[each["route"]].index(each["client"]),
+            "what": each["what"],
+            "done": each["done"],
+            **({"absent": True} if (each["route"], each["client"]) in absent else {}),
+        }
+        for each in known
+    ]
+    return rows, flags
 
 
 def score_curves(
     histories: Mapping[str, Sequence[Sequence[Row]]], cost: str = "round", task: TaskFacts = CLASSIFICATION
 ) -> Figure:
-    """The headline over a cost, from the histories of every method's seeds; seeds of a method have equal rounds."""
+    """The headline over a cost, from the histories of every method's seeds; means are over seeds that came so far."""
     marks = []
     for number, (name, rows) in enumerate(histories.items()):
-        x, y = (
-            np.array([[row[key] for row in history] for history in rows], np.float64) for key in (cost, task.headline)
-        )
-        mark = {"kind": "line", "name": name, "x": x.mean(axis=0).tolist(), "y": y.mean(axis=0).tolist()}
-        error = {"error": y.std(axis=0, ddof=1).tolist()} if len(y) > 1 else {}
-        marks.append({**mark, **error, **line_style("method", number)})
+        x, y = ([[row[key] for row in rounds if row] for rounds in zip_longest(*rows)] for key in (cost, task.headline))
+        known = [[np.nan if value is None else value for value in values] for values in y]
+        mark = {"kind": "line", "name": name, "x": [*map(_plain_mean, x)], "y": [*map(_plain_mean, known)]}
+        error = {"error": [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in known]}
+        marks.append({**mark, **(error if len(rows) > 1 else {}), **line_style("method", number)})
     return _curves_figure(shown_metrics(task)[task.headline], cost, marks)
+
+
+def _plain_mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
 
 
 def comparison_curves(outcome: ComparisonResult) -> list[Figure]:
     """The headline over rounds and over traffic (client updates if nothing was sent); empty without results."""
-    shown = [each for each in outcome.methods if each.results and each.method != "centralized"]
+    shown = [each for each in outcome.methods if each.results and each.training != "pooled"]
     shown = shown or [each for each in outcome.methods if each.results]
     if not shown:
         return []

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from fedrelay.errors import RunFolderError
 from fedrelay.report.format import NONE, percent
-from fedrelay.report.terminal.run_tables import facts_grid, plain_table
-from fedrelay.runtime.result import Row
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.tasks.task_facts import CLASSIFICATION, metric_label
 
 MOST_HOPS = 9

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedrelay.experiment.spec import TrainSettings
+from fedrelay.experiment.sections import StepRule, TrainSettings
 from fedrelay.tasks.metric_info import MetricInfo
 
 if TYPE_CHECKING:
@@ -54,11 +54,10 @@ def spread(level: Level, runs: int, metric: MetricInfo = PERCENT) -> str:
 
 
 def difference(metric: MetricInfo, value: float | None) -> str:
-    """A difference of two scores with its sign: `+3.1` in points of percent, `-0.0123` where the metric is no share."""
+    """A difference of two scores with its sign."""
     if value is None or math.isnan(value):
         return NONE
-    text = f"{100 * value:+.1f}" if metric.percent else f"{value:+.3g}"
-    return text if float(text) else text[1:]
+    return metric.difference(value)
 
 
 def interval(metric: MetricInfo, ends: tuple[float, float] | None) -> str:
@@ -117,6 +116,22 @@ def moment(seconds: float | None) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 client`, `20 clients`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def work_per_hop(train: TrainSettings) -> str:
+    """`2 epochs`, `20 steps`, `1 epoch of an average client`, with what is special about its batches."""
+    if isinstance(train.steps, int):
+        work = plural(train.steps, "step")
+    else:
+        work = plural(train.epochs, "epoch") + _WORK_OF_CLIENTS[train.steps]
+    return work if train.batches == "shuffled" else f"{work} of {train.batches} batches"
+
+
+_WORK_OF_CLIENTS: dict[StepRule, str] = {
+    "by-size": "",
+    "equal": " of an average client",
+    "inverse-size": " of an average client, the more the smaller the client",
+}
 
 
 def step_size(train: TrainSettings) -> str:

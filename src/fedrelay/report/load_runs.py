@@ -6,21 +6,25 @@ Nothing is locked or changed, so a run can be read while it is running.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any, cast
 
 from fedrelay.cost.ledger import KINDS
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.spec import Comparison, Experiment
-from fedrelay.runtime.comparison import SPEC, ComparisonResult, MethodResults, load_comparison
-from fedrelay.runtime.result import Result, Row
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults, load_comparison
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import REAL_SECONDS, Result
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, Failure, RunStatus, StatusName
+from fedrelay.runtime.spec_files import COMPARISON_SPEC
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,17 @@ class RunView:
 
     @cached_property
     def history(self) -> list[Row]:
-        """All evaluations."""
-        return self.records.lines("metrics")
+        """All evaluations; where clients are real, with the seconds that the run had taken by then."""
+        rows = self.records.lines("metrics")
+        if not self.has_real_times:
+            return rows
+        spent = dict(accumulate_seconds(self.records.lines("timings")))
+        return [{**row, REAL_SECONDS: spent.get(row["round"])} for row in rows]
+
+    @property
+    def has_real_times(self) -> bool:
+        """Whether clients are real, so that real times say something, and virtual ones nothing."""
+        return self.experiment.engine.name == "flower"
 
     @cached_property
     def events(self) -> list[Row]:
@@ -60,6 +73,11 @@ class RunView:
     def seed(self) -> int:
         return self.experiment.seed
 
+    @property
+    def client_names(self) -> list[str]:
+        """The names of all clients, such as those of nodes; empty where they have only numbers."""
+        return list(map(str, self.records.plan.get("client_names", ())))
+
     @cached_property
     def result(self) -> Result:
         """The result so far, without the model's weights."""
@@ -70,9 +88,10 @@ class RunView:
         summary = self.records.result or {}
         return Result(
             experiment=self.experiment,
+            training=self.records.training,
             task=self.records.task,
             history=self.history,
-            weights=torch.zeros(0),
+            weights=cast("Tensor", None),  # reports need none, and reading them would need PyTorch
             model={},
             rounds=self.rounds,
             client_updates=total("client_updates"),
@@ -85,8 +104,19 @@ class RunView:
             computing_seconds=total("computing_seconds"),
             communicating_seconds=total("communicating_seconds"),
             run=self.records.path,
+            recorded_sha256=summary.get("weights_sha256") or "unknown",
             stopped=self.stopped,
+            client_rows=self.records.lines("client_metrics"),
+            client_resamples=self.records.lines("client_resamples"),
         )
+
+
+def accumulate_seconds(timings: Iterable[Row]) -> Iterator[tuple[int, float]]:
+    """Each round, and the seconds up to its end."""
+    spent = 0.0
+    for line in timings:
+        spent += line["seconds"]
+        yield line["round"], spent
 
 
 @dataclass(frozen=True)
@@ -125,6 +155,12 @@ class ReportRuns:
         """All runs, each with the number of its method."""
         yield from ((number, run) for number, method in enumerate(self.methods) for run in method.runs)
 
+    @property
+    def states(self) -> dict[str, int]:
+        """State → number of runs; those that have not started are waiting."""
+        waiting = sum(len(method.seeds) - len(method.runs) for method in self.methods)
+        return dict(Counter([run.state for _, run in self.runs]) + Counter(waiting=waiting))
+
     @cached_property
     def outcome(self) -> ComparisonResult:
         """The same runs as the outcome of a comparison, so far."""
@@ -148,7 +184,7 @@ def load_runs(paths: Sequence[Path], baseline: str | None = None) -> ReportRuns:
     comparisons = []
     single: dict[Path, RunView] = {}
     for path in paths:
-        if (path / SPEC).is_file():
+        if (path / COMPARISON_SPEC).is_file():
             comparisons.append(load_comparison(path))
             methods += compared_methods(path, comparisons[-1])
         else:

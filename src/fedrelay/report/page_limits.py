@@ -34,14 +34,14 @@ class PageLimits:
     groups: int = 200
     """Groups with class counts."""
 
-    classes: int = 64
-    """Columns of class counts; neighbouring classes are merged above that."""
+    class_counts: int = 1_000_000
+    """Class counts of all clients and groups together; above that, neighbouring classes are merged."""
 
     faults: int = 2000
     """Fault events that are listed one by one; all are counted."""
 
     faults_of_a_round: int = 200
-    """Fault events that the relay map marks."""
+    """Fault events that the route map marks."""
 
 
 PAGE = PageLimits()

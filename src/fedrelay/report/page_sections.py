@@ -5,15 +5,16 @@ A card of a section has `figures`; its `choices` select one of them, whose key j
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrelay.files import make_folder
 from fedrelay.report import figure_specs as fig
+from fedrelay.report.client_gains import FEW_CLIENTS, INTERVALS_AT_NODES, INTERVALS_IN_WORDS, client_table, spread_table
 from fedrelay.report.csv_tables import csv_blocks
 from fedrelay.report.drawing import save_figures
-from fedrelay.report.figure_specs import COSTS, TRAFFIC, Data, Figure, ref, score_of
+from fedrelay.report.figure_specs import TRAFFIC, Data, Figure, ref, score_of
 from fedrelay.report.format import (
     NONE,
     Level,
@@ -28,8 +29,9 @@ from fedrelay.report.format import (
     tenths,
 )
 from fedrelay.report.palette import line_style
+from fedrelay.runtime.result import REAL_SECONDS
 from fedrelay.runtime.run_status import FAILURES
-from fedrelay.tasks.base import MetricInfo
+from fedrelay.tasks.metric_info import MetricInfo
 from fedrelay.tasks.task_facts import metric_label
 
 Card = dict[str, Any]
@@ -44,13 +46,19 @@ def with_sections(data: Data) -> dict[str, Any]:
     whole = {**data, "runs": runs}
     return {
         **whole,
+        "failures": failures_in_words(whole),
         "headlines": [{"number": number, "text": text} for number, text in _headlines(whole)],
         "sections": [
-            {"id": name, "title": title, "lead": _lead(lead, whole), "cards": [card(whole) for card in cards]}
+            {"id": name, "title": title, "lead": _lead(lead, whole), "cards": list(_cards(cards, whole))}
             for name, title, lead, *cards in _SECTIONS
         ],
         "tables": csv_blocks(whole),
     }
+
+
+def _cards(makers: Sequence[Callable[[Data], Card | None]], data: Data) -> Iterator[Card]:
+    """The cards of a section, without those that these runs cannot have."""
+    yield from (card for make in makers if (card := make(data)) is not None)
 
 
 def _lead(text: str, data: Data) -> str:
@@ -58,7 +66,8 @@ def _lead(text: str, data: Data) -> str:
     metric = data["metric"]
     unit = " in percent" if metric["format"] == "percent" else ""
     words = {"metric": metric["label"], "unit": unit, "on_clients": metric_label(metric["on_clients"])}
-    return text.format(**words, tuning=data["tuning"]["text"])
+    time = "real time" if data["real_times"] else "virtual time"
+    return text.format(**words, time=time, tuning=data["tuning"]["text"])
 
 
 def write_figures(document: Data, folder: Path, kind: str) -> list[Path]:
@@ -83,11 +92,14 @@ def figure_files(document: Data) -> Iterator[tuple[str, list[Figure], int]]:
     """Yield the name, the panels and the panels side by side of every file; of a method, the first seed is drawn."""
     cards = {card["name"]: card["figures"] for section in document["sections"] for card in section["cards"]}
     for metric in dict.fromkeys((document["metric"]["name"], "loss")):
-        panels = [cards["curves"].get(f"{metric}/{cost}") for cost in COSTS]
+        panels = [cards["curves"].get(f"{metric}/{cost}") for cost in fig.costs_of(document)]
         yield f"curves-{metric}", [panel for panel in panels if panel], 2
     yield "targets", [panel for panel in cards["targets"].values() if panel], 2
     yield "results", list(cards["results"].values()), 1
     yield "differences", list(cards["differences"].values()), 1
+    for key, figure in cards["gains"].items():
+        view, _, place = key.partition("/")
+        yield f"{view}s-{_file_names(list(document['gains']['methods']))[int(place)]}", [figure], 1
     yield "communication", list(cards["communication"].values()), 1
     yield "faults", list(cards["faults"].values()), 1
     for key, figure in cards["clients"].items():
@@ -97,9 +109,9 @@ def figure_files(document: Data) -> Iterator[tuple[str, list[Figure], int]]:
     for method, number in sorted(first.items()):
         own = {
             name: [figure for key, figure in cards[name].items() if key.split("/")[0] == number]
-            for name in ("groups", "relay", "forgetting")
+            for name in ("groups", "routes", "forgetting")
         }
-        for name, place in (("groups", 0), ("relay", 0), ("forgetting", -1)):
+        for name, place in (("groups", 0), ("routes", 0), ("forgetting", -1)):
             if own[name]:
                 yield f"{name}-{names[method]}", [own[name][place]], 1
 
@@ -136,24 +148,31 @@ def _curves(data: Data) -> Card:
     toggles = [["log-x", "log ↔"], ["log-y", "log ↕"], *([["seeds", "single seeds"]] if several else [])]
     return {
         "name": "curves",
-        "choices": [_choice("metric", "Metric", _labels(data["metrics"])), _choice("cost", "Over", _labels(COSTS))],
+        "choices": [
+            _choice("metric", "Metric", _labels(data["metrics"])),
+            _choice("cost", "Over", _labels(fig.costs_of(data))),
+        ],
         "toggles": toggles,
         "legend": [
-            {"name": method["name"], **line_style("method", number)} for number, method in enumerate(data["methods"])
+            {"name": method["name"], **line_style("method", number)}
+            for number, method in enumerate(data["methods"])
+            if method["curves"]["round"]
         ],
         "figures": {
-            f"{metric}/{cost}": fig.learning_curves(data, metric, cost) for metric in data["metrics"] for cost in COSTS
+            f"{metric}/{cost}": fig.learning_curves(data, metric, cost)
+            for metric in data["metrics"]
+            for cost in fig.costs_of(data)
         }
         if started
         else {},
-        "empty": failures_in_words(data) or "No round has been evaluated yet.",
+        "empty": _nothing(data, "No round has been evaluated yet."),
     }
 
 
-def _relay(data: Data) -> Card:
+def _route_map(data: Data) -> Card:
     shown = [number for number, run in enumerate(data["runs"]) if run["rounds"]]
     return {
-        "name": "relay",
+        "name": "routes",
         "choices": [_choice("run", "Run", _runs(data, shown), "select")],
         "start": _most_telling(data, shown),
         "figures": {
@@ -162,7 +181,7 @@ def _relay(data: Data) -> Card:
             for place in range(len(data["runs"][run]["rounds"]))
         },
         "notes": {str(run): _relay_note(data["runs"][run]) for run in shown},
-        "empty": failures_in_words(data) or "No round is finished yet.",
+        "empty": _nothing(data, "No round is finished yet."),
     }
 
 
@@ -223,13 +242,19 @@ def _caption(data: Data, run: Mapping[str, Any], found: Mapping[str, Any]) -> st
 
 
 def _targets(data: Data) -> Card:
-    found = {cost: fig.cost_to_target(data, cost) for cost in COSTS} if data["methods"] and data["targets"] else {}
+    found = (
+        {cost: fig.cost_to_target(data, cost) for cost in fig.costs_of(data)}
+        if data["methods"] and data["targets"]
+        else {}
+    )
+    started = any(method["curves"]["round"] for method in data["methods"])
+    missing = _nothing(data, "There is nothing to compare yet.")
     return {
         "name": "targets",
-        "choices": [_choice("cost", "Cost", _labels(COSTS))],
+        "choices": [_choice("cost", "Cost", _labels(fig.costs_of(data)))],
         "compare": [method["name"] for method in data["methods"]],
-        "figures": found,
-        "empty": "There is nothing to compare yet." if data["targets"] else "Without a reference there are no targets.",
+        "figures": found if started else {},
+        "empty": missing if data["targets"] else "Without a reference there are no targets.",
     }
 
 
@@ -239,14 +264,13 @@ def _results(data: Data) -> Card:
     last, label = min(data["last"], max(1, evaluated)), data["metric"]["label"]
     heads = (
         "Method", f"{label}, last {last}", f"{label}, final", "client updates", "longest chain", "traffic",
-        "virtual time", "real time", "runs",
+        *(() if data["real_times"] else ("virtual time",)), "real time", "runs",
     )  # fmt: skip
     figure = fig.final_results(data)
     return {
         "name": "results",
         "figures": {"": figure} if figure["marks"] else {},
         "table": {"columns": list(heads), "rows": list(_result_rows(data))} if started else None,
-        "warning": failures_in_words(data),
         "empty": "" if started else "No run has a result yet.",
     }
 
@@ -283,7 +307,7 @@ def _result_rows(data: Data) -> Iterator[list[Any]]:
             tenths(summary["client_updates"]),
             tenths(summary["longest_chain"]),
             size(summary["bytes"]),
-            moment(summary["virtual_seconds"]),
+            *(() if data["real_times"] else (moment(summary["virtual_seconds"]),)),
             duration(summary["seconds"]),
             f"{complete} of {len(method['runs'])}",
         ]
@@ -332,6 +356,74 @@ def _level(data: Data, level: Level, seeds: int, *, bold: bool = False) -> dict[
     return {"text": mean, "small": sign + deviation, "bold": bold}
 
 
+def _gains(data: Data) -> Card:
+    found = data["gains"]
+    if found is None:
+        return {
+            "name": "gains",
+            "figures": {},
+            "empty": "Single clients were not evaluated. "
+            + ("Start nodes with --holdout 0.2, and use" if data["real_times"] else "Use --holdout 0.2")
+            + " --set eval.per_client=10, and compare with local.",
+        }
+    read = MetricInfo(percent=data["metric"]["format"] == "percent")
+    methods = list(found["methods"])
+    compared = [name for name in methods if found["methods"][name]["who_loses"]]
+    places = {name: str(place) for place, name in enumerate(methods)}
+    intervals = INTERVALS_AT_NODES if data["real_times"] else INTERVALS_IN_WORDS
+    figures = {f"gain/{places[name]}": fig.client_gains(data, name, intervals) for name in compared}
+    figures |= {f"score/{places[name]}": fig.client_scores(data, name) for name in methods}
+    views = {
+        **({"gain": "Gain over training alone"} if compared else {}),
+        "score": fig.capital(data["metric"]["label"]),
+    }
+    (columns, rows), (heads, cells) = client_table(found, read), spread_table(found, read)
+    each, spread = {"columns": columns, "rows": rows}, {"columns": heads, "rows": cells}
+    few, losers = found["clients"] <= FEW_CLIENTS, [["note", found["methods"][name]["who_loses"]] for name in compared]
+    return {
+        "name": "gains",
+        "choices": [
+            _choice("view", "Show", views),
+            _choice("method", "Method", {place: name for name, place in places.items()}, "select"),
+        ],
+        "figures": {key: figure for key, figure in figures.items() if figure["marks"]},
+        "table": each if few else spread,
+        "details": [
+            {"summary": "How clients spread" if few else "Every client", "table": spread if few else each},
+            *([{"summary": "Who loses by taking part", "lines": losers}] if compared else []),
+        ],
+        "empty": "",
+    }
+
+
+def _nodes(data: Data) -> Card | None:
+    """What every node of a real federation has done."""
+    if not data["nodes"]:
+        return None
+    columns = ["Node", "samples", "hops", "without a model", "time at work", "first hop (UTC)", "last hop (UTC)"]
+    rows = [
+        [
+            each["name"],
+            NONE if each["samples"] is None else count(each["samples"]),
+            count(each["hops"]),
+            {
+                "text": count(each["failed"]),
+                "chips": [{"text": text, "kind": "waiting", "title": text} for text in each["notes"]],
+            },
+            duration(each["seconds"]),
+            each["first"] or NONE,
+            each["last"] or NONE,
+        ]
+        for each in data["nodes"]
+    ]
+    return {
+        "name": "nodes",
+        "figures": {},
+        "table": {"columns": columns, "rows": rows},
+        "empty": "",
+    }
+
+
 def _clients(data: Data) -> Card:
     federations = data["federations"]
     seeds = [
@@ -374,8 +466,10 @@ def _forgetting(data: Data) -> Card:
         note = f"{len(kept['chains'])} of {count(kept['in_all'])} chains are in this page."
         matrix = ref("runs", number, "forgetting", "chains", place, "matrix")
         left_out = len(kept["chains"]) < kept["in_all"]
+        names = data["runs"][number]["names"]
+        clients = [names[client] if names else client for client in chain["clients"]]
         found[f"{number}/{chain['round']}"] = fig.forgetting(
-            chain, note if left_out else "", matrix, data["metric"]["on_clients"]
+            {**chain, "clients": clients}, note if left_out else "", matrix, data["metric"]["on_clients"]
         )
     rounds = {str(chain["round"]): f"round {count(chain['round'])}" for _, _, chain in chains}
     return {
@@ -385,7 +479,9 @@ def _forgetting(data: Data) -> Card:
             _choice("round", "Round", dict(sorted(rounds.items(), key=lambda pair: int(pair[0]))), "slider"),
         ],
         "figures": found,
-        "empty": "No chain was followed. Use --set eval.forgetting=5 to follow a chain every five rounds.",
+        "empty": "No chain can be followed: that needs every client's samples, and they stay at the nodes."
+        if data["real_times"]
+        else "No chain was followed. Use --set eval.forgetting=5 to follow a chain every five rounds.",
     }
 
 
@@ -403,7 +499,7 @@ def _communication(data: Data) -> Card:
 def _faults(data: Data) -> Card:
     figure = fig.fault_events(data)
     columns = {"round": "round", "what": "what happened", "done": "how it was handled", "client": "client",
-               "route": "route", "hop": "hop"}  # fmt: skip
+               "route": "route, from 0", "hop": "hop, from 0"}  # fmt: skip
     several = {name: name for name in ("method", "seed") if len(set(data["events"].get(name, ()))) > 1}
     if any(data["events"].get("node", ())):
         columns["node"] = "node"
@@ -428,38 +524,51 @@ def _faults(data: Data) -> Card:
 
 
 def _reproduce(data: Data) -> Card:
-    return {
-        "name": "reproduce",
-        "figures": {},
-        "details": [
-            {
-                "summary": spec["name"],
-                "lines": [
-                    ["code", spec["command"]],
-                    *(
-                        [["note", f"Started from Python with its own {' and '.join(spec['own'])}."]]
-                        if spec["own"]
-                        else []
-                    ),
-                    ["note", " · ".join(f"{name} {value}" for name, value in spec["versions"].items())],
-                    ["note", f"Data fingerprint: {spec['data_fingerprint']}"],
-                    ["pre", spec["text"]],
-                ],
-            }
-            for spec in data["specs"]
-        ],
-        "empty": "" if data["specs"] else "No run has started yet.",
-    }
+    whole = [{"summary": "All runs", "lines": [["code", command]]} for command in data["commands"]]
+    methods = [
+        {
+            "summary": spec["name"],
+            "lines": [
+                *_how_to_run(spec),
+                ["note", " · ".join(f"{name} {value}" for name, value in spec["versions"].items())],
+                ["note", f"Data fingerprint: {spec['data_fingerprint']}"],
+                ["pre", spec["text"]],
+            ],
+        }
+        for spec in data["specs"]
+    ]
+    empty = "" if data["specs"] else "No run has started yet."
+    return {"name": "reproduce", "figures": {}, "details": [*whole, *methods], "empty": empty}
 
 
-def failures_in_words(data: Data) -> str:
-    """Why runs failed, as sentences."""
-    return " ".join(
+def _how_to_run(spec: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The command or the Python that gives the same weights again."""
+    if spec["python"]:
+        own = " and ".join(spec["own"])
+        yield ["note", f"Started from Python with its own {own}, which the run folder does not contain:"]
+        yield ["pre", spec["python"]]
+    else:
+        yield ["code", spec["command"]]
+        others = ", ".join(map(str, spec["seeds"][1:]))
+        seeds = f" The other seeds: --seed {others}." if others else ""
+        yield ["note", f"Without the folder, save the text below as spec.yaml and run it.{seeds}"]
+    if spec["needs_nodes"]:
+        yield ["note", "The nodes must be online: they hold the samples."]
+
+
+def _nothing(data: Data, not_yet: str) -> str:
+    """Why a section is empty."""
+    return "No run has a result; the top of the page says why." if failures_in_words(data) else not_yet
+
+
+def failures_in_words(data: Data) -> list[str]:
+    """Why runs failed, a sentence for each."""
+    return [
         f"{method['name']}, seed {run['seed']}: {run['state']}{', ' if run['reason'] else ''}{run['reason']}."
         for method in data["methods"]
         for run in method["runs"]
         if run["state"] in FAILURES
-    )
+    ]
 
 
 def _without_failures(data: Data) -> list[Mapping[str, Any]]:
@@ -467,7 +576,7 @@ def _without_failures(data: Data) -> list[Mapping[str, Any]]:
     return [
         method
         for method in data["methods"]
-        if method["method"] != "centralized"
+        if method["training"] == "federated"
         and method["summary"][_last(data)]["mean"] is not None
         and not any(run["state"] in FAILURES for run in method["runs"])
     ]
@@ -485,12 +594,11 @@ def _headlines(data: Data) -> Iterator[tuple[str, str]]:
     if best:
         evaluated = best["curves"]["evaluated"]
         used = min(data["last"], evaluated)
-        over = (
-            f"mean of {'all' if used == evaluated else 'the last'} {used} evaluations" if used > 1 else "one evaluation"
-        )
-        so_far = "" if all(run["state"] == "complete" for run in best["runs"]) else ", so far"
-        level = score_of(data, best["summary"][_last(data)]["mean"])
-        yield level, f"{data['metric']['label']} of {best['name']}, {over}{so_far}"
+        now = "in the last evaluation" if all(run["state"] == "complete" for run in best["runs"]) else "so far"
+        mean = f"; {score_of(data, best['summary'][_last(data)]['mean'])} in the mean of "
+        over = f"{mean}{'all' if used == evaluated else 'the last'} {used} evaluations" if used > 1 else ""
+        final = score_of(data, best["summary"][data["metric"]["name"]]["mean"])
+        yield final, f"{data['metric']['label']} of {best['name']} {now}{over}"
     yield from _speed_up(data)
     methods = _without_failures(data)
     sent = [method for method in methods if method["summary"]["bytes"]]
@@ -526,26 +634,27 @@ def _speed_up(data: Data) -> Iterator[tuple[str, str]]:
         reaching = first if slow[0] == first else "several methods"
         hardest = f", the hardest target that {reaching} reached" if len(data["targets"]) > 1 else ""
         text = f"fewer rounds with {fast[0]} than with {slow[0]} to {score_of(data, level)}{hardest}"
-        yield f"{factor:.1f}×", f"{text}; {_time_factor(fast[1], slow[1])}"
+        name = REAL_SECONDS if data["real_times"] else "virtual_seconds"
+        kind = "real time" if data["real_times"] else "virtual time"
+        yield f"{factor:.1f}×", f"{text}; {_time_factor(fast[1].get(name), slow[1].get(name), kind)}"
 
 
-def _time_factor(fast: Mapping[str, Any], slow: Mapping[str, Any]) -> str:
+def _time_factor(now: float | None, before: float | None, kind: str) -> str:
     """Rounds alone would favour long chains, whose clients wait for each other."""
-    now, before = fast["virtual_seconds"], slow["virtual_seconds"]
     if not now or not before:
-        return "virtual time was not recorded"
+        return f"{kind} was not recorded"
     factor = before / now
     if abs(factor - 1) < 0.05:
-        return "the same virtual time"
-    return f"{factor:.1f}× less virtual time" if factor > 1 else f"but {1 / factor:.1f}× more virtual time"
+        return f"the same {kind}"
+    return f"{factor:.1f}× less {kind}" if factor > 1 else f"but {1 / factor:.1f}× more {kind}"
 
 
 _SECTIONS: tuple[tuple[Any, ...], ...] = (
-    ("curves", "Learning curves", "Test metrics over rounds, client updates, traffic or virtual time.", _curves),
+    ("curves", "Learning curves", "Test metrics over rounds, client updates, traffic or {time}.", _curves),
     (
-        "relay", "Relay map",
+        "routes", "Route map",
         "How models travelled in each round. Each dot is a client, coloured by its classes. Each coloured line is the "
-        "route of one model. Click a line to highlight it.", _relay,
+        "route of one model. Click a line to highlight it.", _route_map,
     ),
     (
         "targets", "Cost to target",
@@ -557,7 +666,12 @@ _SECTIONS: tuple[tuple[Any, ...], ...] = (
         "Test {metric}{unit}, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
         "method without failed seeds. {tuning}", _results, _differences,
     ),
-    ("clients", "Clients", "The classes of each client, and of each group.", _clients, _groups),
+    (
+        "gains", "What every client gains",
+        "The {metric} on the held-out samples of each client, as a mean over seeds; small: the gain over training "
+        "alone.", _gains,
+    ),
+    ("clients", "Clients", "The classes of each client, and of each group.", _nodes, _clients, _groups),
     (
         "forgetting", "Forgetting",
         "Each row is the model after one more client. Each column is its {on_clients} on the samples of one client. A "

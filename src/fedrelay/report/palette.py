@@ -14,6 +14,9 @@ from matplotlib.colors import to_hex
 
 METHODS = 7
 CLASSES = 10
+SHADES = 64
+"""The most classes with a shade of their own; above that, neighbouring classes share one."""
+
 KINDS = 6
 DASHES: Sequence[Sequence[float]] = ((), (7, 3), (2, 3), (8, 3, 2, 3))
 """On and off lengths of lines, in pixels."""
@@ -81,8 +84,8 @@ def line_style(family: str, number: int) -> dict[str, object]:
 
 
 def class_colours(classes: int) -> list[str]:
-    """Return one colour per class: roles for few classes, shades of viridis for many."""
+    """Return one colour per class: roles for few classes, at most `SHADES` shades of viridis for many."""
     if classes <= CLASSES:
         return [f"class-{number}" for number in range(classes)]
-    shades = colormaps["viridis"]
-    return [to_hex(shades(number / (classes - 1))) for number in range(classes)]
+    shades, most = colormaps["viridis"], min(classes, SHADES)
+    return [to_hex(shades((number * most // classes) / (most - 1))) for number in range(classes)]

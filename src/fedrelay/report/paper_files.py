@@ -9,11 +9,11 @@ from typing import Any
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.report import figure_specs as fig
 from fedrelay.report.drawing import COLUMN, PAPER_STYLE, save_figures
-from fedrelay.report.figure_specs import COSTS, Data, Figure, score_of
+from fedrelay.report.figure_specs import Data, Figure, score_of
 from fedrelay.report.format import NONE, count, difference, interval, moment, plural, size, spread, tenths
 from fedrelay.report.page_sections import best_method, failures_in_words
 from fedrelay.report.paper_table import MARK, RENDERERS, Cell, PaperTable
-from fedrelay.tasks.base import MetricInfo
+from fedrelay.tasks.metric_info import MetricInfo
 
 KINDS = ("pdf", "svg")
 
@@ -55,7 +55,7 @@ def paper_figures(data: Data) -> list[tuple[str, Figure]]:
     metric = data["metric"]["name"]
     found = [
         (f"curves-{cost}", _without_reference(data, fig.learning_curves(data, metric, cost, "interval")))
-        for cost in COSTS
+        for cost in fig.costs_of(data)
     ]
     found.append(("results", fig.final_results(data)))
     if data["differences"]:
@@ -65,7 +65,7 @@ def paper_figures(data: Data) -> list[tuple[str, Figure]]:
 
 def _without_reference(data: Data, figure: Figure) -> Figure:
     """Centralised training is a dashed line already: it sends nothing, and its rounds are no rounds of clients."""
-    central = {method["name"] for method in data["methods"] if method["method"] == "centralized"}
+    central = {method["name"] for method in data["methods"] if method["training"] == "pooled"}
     others = [mark for mark in figure["marks"] if mark["name"] not in central]
     lines = [mark for mark in others if mark["kind"] == "line"]
     return {**figure, "marks": others} if data["reference"] and lines else figure
@@ -138,7 +138,7 @@ def difference_cells(each: dict[str, Any] | None, info: MetricInfo) -> list[Cell
 
 def _costs(data: Data) -> PaperTable:
     heads = [f"Rounds to {score_of(data, target[data['metric']['name']])}" for target in data["targets"]]
-    rows = []
+    rows, time = [], "seconds" if data["real_times"] else "virtual_seconds"
     for method in data["methods"]:
         summary = method["summary"]
         rounds = [costs["round"] for costs in summary["costs_to"]]
@@ -148,10 +148,10 @@ def _costs(data: Data) -> PaperTable:
                 *(Cell(tenths(each), {head.lower(): each}) for head, each in zip(heads, rounds, strict=False)),
                 Cell(tenths(summary["client_updates"]), {"client_updates": summary["client_updates"]}),
                 Cell(size(summary["bytes"]), {"bytes": summary["bytes"]}),
-                Cell(moment(summary["virtual_seconds"]), {"virtual_seconds": summary["virtual_seconds"]}),
+                Cell(moment(summary[time]), {time: summary[time]}),
             )
         )
-    columns = ("Method", *heads, "Client updates", "Traffic", "Virtual time")
+    columns = ("Method", *heads, "Client updates", "Traffic", "Real time" if data["real_times"] else "Virtual time")
     caption = (
         f"Costs of methods on {where_in_words(data)}, means over {seeds_in_words(data)}. A target counts as reached "
         f"if every seed reached it; {NONE}: not reached. {data['tuning']['text']}"
@@ -173,7 +173,7 @@ def _caption(data: Data) -> str:
         "Bold: the best federated method without failed seeds." if best is not None else "",
         *(mark_in_words(found["baseline"], found) if found and several else ()),
         *(f"{note[:1].upper()}{note[1:]}." for note in (found["notes"] if found else ())),
-        failures_in_words(data),
+        " ".join(failures_in_words(data)),
         data["tuning"]["text"],
     ]
     return " ".join(filter(None, sentences))
@@ -190,10 +190,10 @@ def mark_in_words(baseline: str, found: Data) -> tuple[str, ...]:
 def where_in_words(data: Data) -> str:
     """`digits (20 clients, alpha 0.1, 30 rounds)`: what all runs share."""
     facts = data["facts"]
-    known = {name: facts[name] for name in ("clients", "alpha", "rounds") if facts.get(name, "differs") != "differs"}
+    known = {name: facts[name] for name in ("clients", "alpha", "rounds") if name in facts}
     words = [f"alpha {value}" if name == "alpha" else f"{value} {name}" for name, value in known.items()]
     shared = f" ({', '.join(words)})" if words else ""
-    return f"{'several data sets' if facts.get('data', 'differs') == 'differs' else facts['data']}{shared}"
+    return f"{facts.get('data', 'several data sets')}{shared}"
 
 
 def seeds_in_words(data: Data) -> str:

@@ -1,4 +1,4 @@
-"""Progress of runs: a bar on a terminal, a few plain lines in a log."""
+"""Progress of runs: a bar on a terminal or in a notebook, a few plain lines in a log."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.text import Text
 from fedrelay.experiment.prepare import OnProfilingProgress
 from fedrelay.experiment.spec import Experiment
 from fedrelay.report.format import duration, score
+from fedrelay.report.notebook_progress import NotebookProgress, notebook_output
 from fedrelay.runtime.callback import Callback, CombinedCallback, RoundContext
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.task_facts import TaskFacts
@@ -34,7 +35,9 @@ def watching(console: Console, titles: Sequence[str], announce: Callable[[Experi
     """Yield a callback that shows progress; `titles` name the runs in order, `announce` prints the heading."""
     if console.quiet:
         yield Callback()
-    elif console.is_terminal or console.is_jupyter:
+    elif console.is_jupyter:
+        yield CombinedCallback(ProgressHeading(announce), NotebookProgress(notebook_output(), titles))
+    elif console.is_terminal:
         with _bars(console) as progress:
             yield CombinedCallback(ProgressHeading(announce), ProgressBar(progress, titles))
     else:

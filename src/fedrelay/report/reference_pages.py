@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from fedrelay.cost.devices import ClockSettings
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
 from fedrelay.experiment.method_grammar import parse_method
-from fedrelay.experiment.part_docs import documentation, meaning, options_of
+from fedrelay.experiment.part_docs import documentation, flat_options, meaning, options_of
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, FaultKind, FaultSettings, Section, shortcuts
 from fedrelay.tuning.settings import TuneSettings
 
@@ -24,9 +24,9 @@ _METHODS = """\
 
 A method has a route and a merge, and may have a grouping, local terms and a warm-up. Join names with `+` to combine
 methods. A combination has any number of terms, but at most one route, grouping, merge and warm-up: two names that both
-bring a merge, for example, are refused, and so are two names that bring a term of the same name. The text below opens
-the file of each part: paper, rule, deviations. Set options as `--set NAME=VALUE`, or under the same names in YAML and
-Python.
+bring a merge, for example, are refused, and so are two names that bring a term of the same name. After every merge, of
+any method, comes the same [ServerStage](#serverstage): look-ahead, momentum, averages. The text below opens the file of
+each part: paper, rule, deviations. Set options as `--set NAME=VALUE`, or under the same names in YAML and Python.
 """
 
 _SETTINGS = """\
@@ -97,10 +97,13 @@ def _overview() -> Iterator[str]:
 
 def _defaults(entry: MethodEntry) -> str:
     """The defaults that a name changes."""
+    sampling = [f"`sampling={entry.sampling}`"] if entry.sampling != "random" else []
     settings = (
-        f"`{part}.{option}={value}`" for part, options in entry.defaults.items() for option, value in options.items()
+        f"`{setting}={value}`"
+        for part, options in {**entry.defaults, "server": entry.server}.items()
+        for setting, value in flat_options(part, options)
     )
-    return " ".join(settings) or "–"
+    return " ".join([*sampling, *settings]) or "–"
 
 
 def _parts() -> Iterator[str]:
@@ -109,13 +112,16 @@ def _parts() -> Iterator[str]:
     for name in METHODS:
         for where, part in parse_method(name).parts():
             if part not in seen:
-                yield from _part(where, part, next((each for each in seen if each.__module__ == part.__module__), None))
+                sibling = next((each for each in seen if each.__module__ == part.__module__), None)
+                yield from part_section(where, part, sibling)
                 seen[part] = None
 
 
-def _part(where: str, part: type[Section], sibling: type[Section] | None) -> Iterator[str]:
-    """One part; parts of the same file are described once."""
-    yield f"\n## {part.__name__}\n"
+def part_section(
+    where: str, part: type[Section], sibling: type[Section] | None = None, *, heading: str = "##"
+) -> Iterator[str]:
+    """One part: description and options. A part of the same file as a `sibling` is described there."""
+    yield f"\n{heading} {part.__name__}\n"
     yield f"`{where}` · `{part.__module__}`\n"
     yield f"Described with {_link(sibling)}." if sibling else documentation(part)
     if part.model_fields:

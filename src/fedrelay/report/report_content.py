@@ -6,6 +6,7 @@ to the data.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -13,26 +14,34 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.method_catalogue import pools_data
+from fedrelay.engines.start import data_at_nodes
 from fedrelay.metrics.curves import mean_std
 from fedrelay.metrics.skew import balance_ratio, median_cpd
 from fedrelay.report.client_class_counts import ClientClassCounts, merge_classes, partition_of_run
-from fedrelay.report.comparison_summary import difference_facts, summarize
+from fedrelay.report.client_gains import gain_facts
+from fedrelay.report.comparison_summary import difference_facts, summarize, with_reachable_targets
 from fedrelay.report.csv_tables import EVENTS
-from fedrelay.report.figure_specs import COSTS, class_parts, reference_name, shown_metrics
+from fedrelay.report.differing_settings import differing_settings, values_by_method
+from fedrelay.report.figure_specs import class_parts, cost_names, reference_name, shown_metrics
 from fedrelay.report.forgetting import forgetting_matrices
-from fedrelay.report.format import count, plural, step_size
+from fedrelay.report.format import count, step_size, work_per_hop
 from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs
+from fedrelay.report.load_sweep import only_sweep
+from fedrelay.report.node_activity import node_activity
 from fedrelay.report.page_limits import PAGE, PageLimits, evenly, significant
 from fedrelay.report.page_sections import with_sections
-from fedrelay.report.sweep_files import only_sweep, sweep_document
+from fedrelay.report.palette import SHADES
+from fedrelay.report.sweep_files import sweep_document
 from fedrelay.report.tuning_statement import tuning_statement
 from fedrelay.robustness.fault_events import DIVERGED
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.comparison_result import ComparisonResult
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.spec_files import COMPARISON_SPEC
+from fedrelay.runtime.unsaved_inputs import call_in_python
 
 Document = dict[str, Any]
 DIFFERS = "differs"
-_MARKED = ("route", "client", "node", "what", "done")
+_MARKED = ("route", "hop", "client", "node", "what", "done")
 
 
 def document(paths: Sequence[Path], limits: PageLimits = PAGE) -> Document:
@@ -60,23 +69,29 @@ def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
     runs = [run for _, run in loaded.runs]
     partitions = [partition_of_run(run) for run in runs]
     federations = _distinct(partitions)
+    outcome, relative_targets = with_reachable_targets(loaded.outcome)
+    classes = _columns_of_class_counts(runs, federations, limits)
     return {
         "fedrelay": version("fedrelay"),
+        "real_times": _has_real_times(loaded),
+        "nodes": node_activity([run.records.path for run in runs]),
         "title": _title(loaded),
         "facts": _facts(runs, partitions, loaded.outcome.notes),
+        "differing": _differing(loaded, partitions),
         "folders": [str(path) for path in loaded.paths],
         "states": dict(Counter(run.state for run in runs)),
         "runs_in_all": sum(len(method.seeds) for method in loaded.methods),
-        **_targets(loaded),
-        "methods": _methods(loaded, limits),
+        **_targets(outcome, relative_targets),
+        "methods": _methods(loaded, outcome, limits),
+        "gains": gain_facts(loaded.outcome, limits.clients_in_groups),
         "differences": difference_facts(loaded.outcome) if len(loaded.methods) > 1 else None,
         "tuning": tuning_statement(loaded.outcome, loaded.paths),
-        "federations": [_federation(each, limits) for each in federations],
+        "federations": [_federation(each, classes) for each in federations],
         "runs": [
             {
                 "method": number,
                 "seed": run.seed,
-                **_groups(run, found, federations, limits),
+                **_groups(run, found, federations, limits.groups, classes),
                 **_rounds(run, len(runs), limits),
                 "forgetting": _forgetting(run, len(runs), limits),
             }
@@ -86,7 +101,14 @@ def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
         "events": _events(loaded, limits.faults),
         "events_in_all": sum(len(run.events) for run in runs),
         "specs": [_spec(method) for method in loaded.methods if method.runs],
+        "commands": _commands(loaded),
     }
+
+
+def _has_real_times(loaded: ReportRuns) -> bool:
+    """Whether all runs have real times; virtual ones can be compared with a simulation."""
+    runs = [run for _, run in loaded.runs]
+    return bool(runs) and all(run.has_real_times for run in runs)
 
 
 def _title(loaded: ReportRuns) -> str:
@@ -97,20 +119,56 @@ def _title(loaded: ReportRuns) -> str:
     return f"{_listed(names)} on {_listed(list(dict.fromkeys(Path(name).stem for name in data)))}"
 
 
-def _listed(names: Sequence[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    """All names, or the first of many and how many more there are; never only one more."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
 
 
 def _facts(
     runs: Sequence[RunView], partitions: Sequence[ClientClassCounts | str], notes: Sequence[str]
 ) -> dict[str, str]:
-    """The settings that all runs share, for the head of the page; others are shown as `differs`."""
+    """What all runs have in common, for the head of the page."""
     if not runs:
         return {}
     pairs = list(zip(runs, partitions, strict=True))
     found = {name: _common(value(run, partition) for run, partition in pairs) for name, value in _FACTS.items()}
+    found |= {
+        name: "differs by seed"
+        for name, value in _FACTS.items()
+        if found[name] == DIFFERS and _differs_by_seed([(run, value(run, partition)) for run, partition in pairs])
+    }
     seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
-    return {name: text for name, text in found.items() if text} | {"seeds": "; ".join([seeds, *notes])}
+    common = {name: text for name, text in found.items() if text not in ("", DIFFERS)}
+    return common | {"seeds": "; ".join([seeds, *notes])}
+
+
+def _differing(loaded: ReportRuns, partitions: Sequence[ClientClassCounts | str]) -> dict[str, str]:
+    """What the methods do not have in common: facts of the head with their values, then all other settings."""
+    pairs = [(number, run, found) for (number, run), found in zip(loaded.runs, partitions, strict=True)]
+    found = {}
+    for name, value in _FACTS.items():
+        values = [(run, value(run, partition)) for _, run, partition in pairs]
+        if _common(text for _, text in values) == DIFFERS and not _differs_by_seed(values):
+            texts = {
+                method.name: _common(value(run, partition) for of, run, partition in pairs if of == number) or None
+                for number, method in enumerate(loaded.methods)
+            }
+            found[name] = values_by_method(texts)
+    experiments = {method.name: method.runs[0].experiment for method in loaded.methods if method.runs}
+    others = differing_settings(experiments)
+    return found | {path: text for path, text in others.items() if path not in _SETTINGS_OF_FACTS}
+
+
+def _differs_by_seed(values: Sequence[tuple[RunView, str | None]]) -> bool:
+    """Whether a fact differs from seed to seed, and not between the methods that have a seed in common."""
+    by_seed: dict[int, list[str | None]] = {}
+    for run, text in values:
+        by_seed.setdefault(run.seed, []).append(text)
+    one_method = len({run.experiment.method for run, _ in values}) == 1
+    comparable = one_method or any(len(texts) > 1 for texts in by_seed.values())
+    return comparable and all(_common(texts) != DIFFERS for texts in by_seed.values())
 
 
 def _common(values: Iterable[str | None]) -> str:
@@ -122,14 +180,14 @@ def _common(values: Iterable[str | None]) -> str:
 def _clients(run: RunView, partition: ClientClassCounts | str) -> str | None:
     if isinstance(partition, ClientClassCounts):
         return count(partition.clients)
-    pooled = pools_data(run.experiment.method)
+    pooled = run.records.training == "pooled"
     known = run.experiment.data.clients or (None if pooled else run.records.plan["clients"])
     return None if known is None else count(known)
 
 
 def _training(run: RunView, _: ClientClassCounts | str) -> str:
     train = run.experiment.train
-    return f"{plural(train.epochs, 'epoch')}, batch {train.batch_size}, learning rate {step_size(train)}"
+    return f"{work_per_hop(train)}, batch {train.batch_size}, learning rate {step_size(train)}"
 
 
 _FACTS: dict[str, Callable[[RunView, ClientClassCounts | str], str | None]] = {
@@ -145,12 +203,18 @@ _FACTS: dict[str, Callable[[RunView, ClientClassCounts | str], str | None]] = {
 }
 """What the head of the page says of a run; None if it is not known."""
 
+_SETTINGS_OF_FACTS = {
+    "data.name", "data.alpha", "data.clients", "model.name", "rounds", "fraction", "train.epochs", "train.batch_size",
+    "train.lr",
+}  # fmt: skip
+"""Settings that the facts show."""
 
-def _targets(loaded: ReportRuns) -> dict[str, Any]:
-    reference, settings = loaded.outcome.reference, loaded.comparison.eval
-    task = loaded.outcome.task
+
+def _targets(outcome: ComparisonResult, relative: str) -> dict[str, Any]:
+    """The metric and the targets; `relative` is why they are shares of what was reached, if they are."""
+    reference, settings, task = outcome.reference, outcome.comparison.eval, outcome.task
     name, metrics = task.headline, shown_metrics(task)
-    known = None if reference in (1, None) else {name: reference, "name": reference_name(loaded.outcome)}
+    known = None if relative or reference in (1, None) else {name: reference, "name": reference_name(outcome)}
     about = {"name": name, "label": task.label, "format": metrics[name][1]}
     return {
         "metric": {
@@ -160,24 +224,27 @@ def _targets(loaded: ReportRuns) -> dict[str, Any]:
         },
         "metrics": {each: list(shown) for each, shown in metrics.items()},
         "reference": known,
-        "targets": [{"share": share, name: goal} for share, goal in loaded.outcome.targets.items()],
+        "targets": [{"share": share, name: goal} for share, goal in outcome.targets.items()],
+        "relative_targets": relative,
         "last": settings.last,
     }
 
 
-def _methods(loaded: ReportRuns, limits: PageLimits) -> list[dict[str, Any]]:
+def _methods(loaded: ReportRuns, outcome: ComparisonResult, limits: PageLimits) -> list[dict[str, Any]]:
     if not loaded.methods:
         return []
+    costs = tuple(cost_names(real=_has_real_times(loaded)))
     return [
         {
             "name": method.name,
             "method": method.method,
+            "training": results.training,
             "runs": [_run(method, seed) for seed in method.seeds],
-            "curves": _curves(method.evaluated, tuple(shown_metrics(loaded.outcome.task)), limits.points),
+            "curves": _curves(method.evaluated, costs, tuple(shown_metrics(outcome.task)), limits.points),
             "summary": _summary(summary),
             "traffic": _traffic(method),
         }
-        for method, summary in zip(loaded.methods, summarize(loaded.outcome).values(), strict=True)
+        for method, results, summary in zip(loaded.methods, outcome.methods, summarize(outcome).values(), strict=True)
     ]
 
 
@@ -199,7 +266,7 @@ def _summary(summary: Row) -> Row:
     return {**kept, "costs_to": list(summary["costs_to"].values())}
 
 
-def _curves(runs: Sequence[RunView], metrics: Sequence[str], most: int) -> dict[str, Any]:
+def _curves(runs: Sequence[RunView], costs: Sequence[str], metrics: Sequence[str], most: int) -> dict[str, Any]:
     """Columns of the learning curves: costs, and mean and deviation over the seeds that reached each round."""
     by_round = [{int(row["round"]): row for row in run.history} for run in runs]
     evaluated = sorted(set().union(*by_round))
@@ -207,13 +274,13 @@ def _curves(runs: Sequence[RunView], metrics: Sequence[str], most: int) -> dict[
     rows = [[rows[number] for rows in by_round if number in rows] for number in shown]
     return {
         "evaluated": len(evaluated),
-        **{name: [_mean(each, name) for each in rows] for name in COSTS},
+        **{name: [_mean(each, name) for each in rows] for name in costs},
         "seeds": [len(each) for each in rows],
         **{metric: _mean_and_std(rows, metric) for metric in metrics},
         "runs": [
             {
                 "seed": run.seed,
-                **{name: [_value(found.get(number, {}), name) for number in shown] for name in (*COSTS, *metrics)},
+                **{name: [_value(found.get(number, {}), name) for number in shown] for name in (*costs, *metrics)},
             }
             for run, found in zip(runs, by_round, strict=True)
         ],
@@ -264,9 +331,18 @@ def _identity(partition: ClientClassCounts) -> tuple[str, bytes]:
     return partition.name, partition.counts.tobytes()
 
 
-def _federation(partition: ClientClassCounts, limits: PageLimits) -> dict[str, Any]:
+def _columns_of_class_counts(
+    runs: Sequence[RunView], federations: Sequence[ClientClassCounts], limits: PageLimits
+) -> int:
+    """How many columns class counts may have; a client or a group is a row."""
+    groups = sum(min(len(run.records.groups or ()), limits.groups) for run in runs)
+    rows = groups + sum(len(each.counts) for each in federations)
+    return max(SHADES, limits.class_counts // max(1, rows))
+
+
+def _federation(partition: ClientClassCounts, classes: int) -> dict[str, Any]:
     """Class counts of the clients; distances use all classes, also where the counts merge some."""
-    counts, names = merge_classes(partition.counts, limits.classes)
+    counts, names = merge_classes(partition.counts, classes)
     return {
         "name": partition.name,
         "clients": partition.clients,
@@ -280,18 +356,18 @@ def _federation(partition: ClientClassCounts, limits: PageLimits) -> dict[str, A
 
 
 def _groups(
-    run: RunView, found: ClientClassCounts | str, federations: Sequence[ClientClassCounts], limits: PageLimits
+    run: RunView, found: ClientClassCounts | str, federations: Sequence[ClientClassCounts], most: int, classes: int
 ) -> dict[str, Any]:
-    """The federation of a run and the class counts of its groups, or why they are not known."""
+    """The federation of a run and the class counts of at most `most` groups, or why they are not known."""
     if isinstance(found, str):
         return {"federation": None, "unknown": found, "group_counts": []}
     groups = [
         {
             "group": group,
-            "counts": merge_classes(counts[None], limits.classes)[0][0].tolist(),
+            "counts": merge_classes(counts[None], classes)[0][0].tolist(),
             "balance": balance_ratio(counts),
         }
-        for group, counts in found.group_counts(run.records.groups, limits.groups).items()
+        for group, counts in found.group_counts(run.records.groups or (), most).items()
     ]
     number = [_identity(each) for each in federations].index(_identity(found))
     return {"federation": number, "unknown": "", "group_counts": groups}
@@ -307,12 +383,13 @@ def _rounds(run: RunView, runs: int, limits: PageLimits) -> dict[str, Any]:
     for event in run.events:
         faults.setdefault(int(event["round"]), []).append(event)
     rounds = [{**_round(line, limits), **_faults(faults.get(line["round"], []), limits)} for line in shown]
-    groups = run.records.groups
+    groups = run.records.groups or ()
     few = sum(map(len, groups)) <= limits.clients_in_groups
     return {
         "clients": run.records.plan["clients"],
+        "names": run.client_names,
         "groups": [list(group) for group in groups] if few else [],
-        "groups_in_all": len(groups),
+        "groups_in_all": len(groups) or run.records.plan.get("group_count", 0),
         "rounds_in_all": len(lines),
         "rounds": rounds,
     }
@@ -390,15 +467,26 @@ def _events(loaded: ReportRuns, most: int) -> dict[str, list[Any]]:
     return {name: [row.get(name, "") for row in rows] for name in EVENTS}
 
 
+def _commands(loaded: ReportRuns) -> list[str]:
+    """The commands that run whole comparisons again; none for those that were started with objects of Python."""
+    own = any(run.records.facts.get(f"own_{what}") for _, run in loaded.runs for what in ("data", "model", "task"))
+    files = [path / COMPARISON_SPEC for path in loaded.paths if (path / COMPARISON_SPEC).is_file()]
+    return [] if own else [f"fedrelay compare {shlex.quote(str(file))}" for file in files]
+
+
 def _spec(method: MethodRuns) -> dict[str, Any]:
     """What is needed to repeat a method's runs."""
     run = method.runs[0]
-    facts = run.records.facts
+    facts, file = run.records.facts, run.records.path / "spec.yaml"
+    own = [what for what in ("data", "model", "task") if facts.get(f"own_{what}")]
     return {
         "name": method.name,
-        "text": (run.records.path / "spec.yaml").read_text(encoding="utf-8"),
-        "command": f"fedrelay run {run.records.path / 'spec.yaml'} --seed {run.seed}",
+        "text": file.read_text(encoding="utf-8"),
+        "command": "" if own else f"fedrelay run {shlex.quote(str(file))}",
+        "python": call_in_python(run.experiment, own) if own else "",
+        "seeds": [each.seed for each in method.runs],
+        "needs_nodes": data_at_nodes(run.experiment),
         "versions": dict(facts.get("versions", {})),
         "data_fingerprint": facts.get("data_fingerprint"),
-        "own": [what for what in ("data", "model") if facts.get(f"own_{what}")],
+        "own": own,
     }

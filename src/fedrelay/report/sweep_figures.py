@@ -10,8 +10,8 @@ from fedrelay.report.figure_specs import Figure, shown_metrics
 from fedrelay.report.format import difference, score
 from fedrelay.report.palette import line_style
 from fedrelay.report.sweep_summary import sweep_rows
-from fedrelay.runtime.result import Row
-from fedrelay.runtime.sweep import SweepResult
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.sweep_result import SweepResult
 
 LOG_RATIO = 10
 """From this ratio of the largest value to the smallest, an axis is logarithmic."""

@@ -1,22 +1,18 @@
-"""The folder of a sweep: reading it in whatever state it is, and the files it gets."""
+"""The files and the page of a sweep."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedrelay.errors import SpecError
-from fedrelay.experiment.spec import Comparison, validate
-from fedrelay.experiment.sweep_cells import axis_names, sweep_cells
+from fedrelay.experiment.sweep_cells import axis_names
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.report.comparison_files import write_comparison_numbers
 from fedrelay.report.drawing import COLUMN, save_figures
 from fedrelay.report.format import count, finite
-from fedrelay.report.load_runs import ReportRuns, compared_methods
+from fedrelay.report.load_sweep import load_sweep
 from fedrelay.report.palette import line_style
 from fedrelay.report.paper_files import write_tables_and_figures
 from fedrelay.report.paper_table import Cell
@@ -30,42 +26,7 @@ from fedrelay.report.sweep_summary import (
     sweep_rows,
     sweep_table,
 )
-from fedrelay.runtime.comparison import SPEC, load_comparison
-from fedrelay.runtime.sweep import SweepResult
-
-
-def only_sweep(folders: Sequence[Path]) -> Path | None:
-    """The folder, if it holds a sweep.
-
-    Raises:
-        SpecError: There are other folders, too.
-    """
-    found = [folder for folder in folders if (folder / SPEC).is_file() and load_comparison(folder).sweep]
-    if found and len(folders) > 1:
-        raise SpecError(f"{found[0]}: is a sweep, which has a page of its own; give it alone, or its cells without it")
-    return found[0] if found else None
-
-
-def load_sweep(folder: Path, baseline: str | None = None) -> tuple[SweepResult, dict[str, int]]:
-    """Read a sweep as far as it is, and count the states of its runs.
-
-    Raises:
-        RunFolderError: The folder is damaged.
-        SpecError: The baseline is none of the methods.
-    """
-    comparison = load_comparison(folder)
-    if baseline is not None:
-        tree = {**comparison.model_dump(), "baseline": baseline}
-        comparison = validate(Comparison, tree)
-    cells = tuple(sweep_cells(comparison))
-    loaded = [
-        ReportRuns(
-            (folder / cell.folder,), cell.comparison, tuple(compared_methods(folder / cell.folder, cell.comparison))
-        )
-        for cell in cells
-    ]
-    states = Counter(str(run.state) for each in loaded for _, run in each.runs)
-    return SweepResult(comparison, cells, tuple(each.outcome for each in loaded)), dict(states)
+from fedrelay.runtime.sweep_result import SweepResult
 
 
 def write_sweep_files(result: SweepResult, folder: Path) -> None:

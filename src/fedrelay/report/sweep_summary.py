@@ -13,9 +13,9 @@ from fedrelay.report.comparison_summary import DIFFERENCES_IN_WORDS, difference_
 from fedrelay.report.format import as_csv, plural, spread
 from fedrelay.report.paper_table import MARK, Cell, PaperTable
 from fedrelay.report.tuning_statement import Statement, tuning_statement
-from fedrelay.runtime.comparison import ComparisonResult, MethodResults
-from fedrelay.runtime.result import Row
-from fedrelay.runtime.sweep import SweepResult
+from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.sweep_result import SweepResult
 
 
 def sweep_rows(result: SweepResult) -> list[Row]:
@@ -53,7 +53,7 @@ def _best(outcome: ComparisonResult) -> MethodResults | None:
     known = [
         method
         for method in outcome.methods
-        if method.method != "centralized"
+        if method.training == "federated"
         and not method.failed
         and method.results
         and not any(map(math.isnan, method.scores.values()))

@@ -86,7 +86,9 @@ def _headlines(result: TuningResult) -> Iterator[tuple[str, str]]:
         yield cost_in_words(tuning.tune.objective, best.cost), f"{COST_NAMES[tuning.tune.objective]} to the target"
     if result.rivals and result.lead_over(runner := result.rivals[0]) is not None:
         sure = {"clear": "", "close": ": may be chance", "unknown": ": one seed cannot tell if it is chance"}
-        text = f"ahead of {runner.name}, mean ± standard error over seeds{sure[result.certainty(runner)]}"
+        text = (
+            f"against {runner.name} on test samples, mean ± standard error over seeds{sure[result.certainty(runner)]}"
+        )
         yield lead_in_words(result, runner), text
     trials = sum(len(each.choice.trials) for each in result.methods)
     yield count(trials), f"trials of {count(len(result.methods))} methods: {budgets_in_words(tuning)}"
@@ -127,7 +129,10 @@ def _advice(result: TuningResult) -> Section:
             ]
         )
     specs = [
-        {"summary": f"Spec of {each.name}", "lines": [["pre", spec_file(result.out, result[each.name]).read_text()]]}
+        {
+            "summary": f"Spec of {each.name}",
+            "lines": [["pre", spec_file(result.out, result[each.name]).read_text(encoding="utf-8")]],
+        }
         for each in result.standings
     ]
     lead = (
@@ -140,7 +145,7 @@ def _advice(result: TuningResult) -> Section:
         "choices": [
             {"name": "view", "label": "Shown", "style": "segments", "options": [["score", task.label], *_COST_VIEWS]}
         ],
-        "figures": {"score": _scores(result, order), **{name: _costs(result, order, name) for name, _ in _COST_VIEWS}},
+        "figures": {"score": scores_figure(result), **{name: _costs(result, order, name) for name, _ in _COST_VIEWS}},
         "table": {"columns": columns, "rows": rows},
         "details": specs,
         "warning": " ".join(f"{warning}." for warning in result.warnings),
@@ -159,9 +164,9 @@ def _spread(values: Sequence[float], task: TaskFacts) -> dict[str, Any]:
 _COST_VIEWS = (("client_updates", "client updates"), ("bytes", "traffic"), ("virtual_seconds", "virtual time"))
 
 
-def _scores(result: TuningResult, order: Sequence[str]) -> dict[str, Any]:
+def scores_figure(result: TuningResult) -> dict[str, Any]:
     """The metric of every method on test samples, the best first."""
-    task = result.task
+    task, order = result.task, [each.name for each in result.comparison.methods]
     form = "percent" if task.headline_info.percent else "number"
     rows = [
         {

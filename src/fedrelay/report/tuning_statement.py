@@ -7,16 +7,15 @@ statement says whether all methods have the same hyperparameters.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrelay.errors import RunFolderError
-from fedrelay.experiment.comparison_runs import experiments
-from fedrelay.experiment.spec import Experiment
+from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.experiment.spec import Experiment, dotted_settings
 from fedrelay.files import read_regular_file
-from fedrelay.report.format import plural, settings_line, step_size
-from fedrelay.runtime.comparison import ComparisonResult
+from fedrelay.report.format import settings_line, step_size, work_per_hop
+from fedrelay.runtime.comparison_result import ComparisonResult
 
 FILE = "tuned.json"
 _NO_HYPERPARAMETERS = {"method", "seed", "out", "engine", "checkpoint", "plugins"}
@@ -57,17 +56,27 @@ def _read(path: Path) -> Statement:
 
 
 def _experiments(outcome: ComparisonResult) -> dict[str, Experiment]:
-    """One experiment of every method; methods that failed have theirs in the comparison."""
+    """One experiment of every method; if some have no results, as the comparison plans them.
+
+    Planning imports plug-ins; where they are not installed, methods without results are left out.
+    """
     comparison = outcome.comparison
-    if comparison.methods:
+    done = {method.name: method.results[0].experiment for method in outcome.methods if method.results}
+    if not comparison.methods or len(done) == len(outcome.methods):
+        return done
+    from fedrelay.experiment.comparison_runs import experiments  # imports PyTorch
+
+    try:
         planned = experiments(comparison.model_copy(update={"seeds": comparison.seeds[:1]}))
-        return {entry.name: experiment for entry, experiment in planned}
-    return {method.name: method.results[0].experiment for method in outcome.methods if method.results}
+    except SpecError:
+        return done
+    return {entry.name: experiment for entry, experiment in planned}
 
 
 def _nothing_tuned(found: Mapping[str, Experiment]) -> Statement:
     settings = {
-        name: dict(_flat(each.model_dump(mode="json", exclude=_NO_HYPERPARAMETERS))) for name, each in found.items()
+        name: dict(dotted_settings(each.model_dump(mode="json", exclude=_NO_HYPERPARAMETERS)))
+        for name, each in found.items()
     }
     keys = dict.fromkeys(key for own in settings.values() for key in own)
     first = next(iter(settings.values()), {})
@@ -84,17 +93,8 @@ def _nothing_tuned(found: Mapping[str, Experiment]) -> Statement:
         text = f"Nothing was tuned. Methods differ in these settings: {listed}."
     elif found:
         train = next(iter(found.values())).train
-        same = f"learning rate {step_size(train)}, {plural(train.epochs, 'epoch')}, batch size {train.batch_size}"
+        same = f"learning rate {step_size(train)}, {work_per_hop(train)}, batch size {train.batch_size}"
         text = f"Nothing was tuned: one set of hyperparameters for all methods ({same})."
     else:
         text = "Nothing was tuned."
     return {"tuned": False, "text": text, "differing": own}
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings under dotted names."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

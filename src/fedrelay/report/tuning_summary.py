@@ -8,7 +8,7 @@ from typing import Any
 from fedrelay.report.comparison_summary import summarize
 from fedrelay.report.format import NONE, count, percent, plural, score, settings_line, size
 from fedrelay.report.tuning_statement import Statement
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.record_lines import Row
 from fedrelay.tuning.planned_costs import PlannedCosts, total
 from fedrelay.tuning.result import MethodTuning, Standing, TuningResult, spec_file
 from fedrelay.tuning.settings import Objective, Tuning

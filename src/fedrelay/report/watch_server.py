@@ -20,17 +20,21 @@ from typing import Any
 from fedrelay.errors import FedRelayError, SpecError
 from fedrelay.report.report_content import Document, document
 from fedrelay.report.web_page import as_json, web_page
-from fedrelay.runtime.run_folder import RunFolderReader, beyond_the_first
+from fedrelay.runtime.run_folder_reader import RunFolderReader, beyond_the_first
 
 LOOPBACK = "127.0.0.1"
 NAMES = (LOOPBACK, "localhost")
 """Accepted host names."""
 
 
+FOLDERS_OF_RUNS = ("", "*/*/", "*/*/*/")
+"""Where files of runs are: in a run folder, in a comparison, in a sweep."""
+
+
 def folder_state(paths: Sequence[Path]) -> list[tuple[str, int, int, bool]]:
     """Names, times and sizes of the files of runs, and whether a process holds them; it changes when a run does."""
     found = []
-    for file in (file for path in paths for place in ("", "*/*/") for file in path.glob(f"{place}[!.]*.json*")):
+    for file in (file for path in paths for place in FOLDERS_OF_RUNS for file in path.glob(f"{place}[!.]*.json*")):
         try:
             state = file.stat()
         except OSError:  # being replaced
@@ -103,6 +107,11 @@ class WatchServer(ThreadingHTTPServer):
                 self._seen = now
             return self.latest
 
+    def newest(self) -> Mapping[str, Any]:
+        """The current document; while there is an error, the last one before it, which the page updates later."""
+        found = self.current().document
+        return self.latest.document if "error" in found else found
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore browsers that disconnect early."""
 
@@ -116,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "") not in {f"{name}:{self.server.server_port}" for name in NAMES}:
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", b"this page is only for this machine\n")
         elif self.path == "/":
-            self._answer(HTTPStatus.OK, "text/html", web_page(self.server.latest.document, live=True).encode())
+            self._answer(HTTPStatus.OK, "text/html", web_page(self.server.newest(), live=True).encode())
         elif self.path == "/document.json":
             self._answer(HTTPStatus.OK, "application/json", self.server.current().content)
         else:

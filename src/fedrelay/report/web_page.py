@@ -18,7 +18,7 @@ from typing import Any
 
 from fedrelay.report import palette
 
-SCRIPTS = ("basics", "marks", "cards", "relay", "page")
+SCRIPTS = ("basics", "marks", "cards", "routes", "page")
 """Later scripts use earlier ones."""
 
 _UNSAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})

@@ -37,7 +37,9 @@ def test_single_clients_come_first(report):
 def test_the_most_similar_groups_are_advised(report):
     text = shown(report)
     assert "digits: 20 clients, 1,438 samples" in text
-    assert "use it        fedrelay run fedseq --set grouping.assign=icg --set" in text
+    best = report.results[2].quality.median_cpd
+    assert f"recommended  icg: lowest median CPD ({best:.3g}), so its groups are most" in text
+    assert "use it       fedrelay run fedseq --set grouping.assign=icg --set" in text
     assert max(map(len, text.splitlines())) <= 80
 
 

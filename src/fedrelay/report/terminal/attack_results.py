@@ -12,9 +12,9 @@ from rich.text import Text
 
 from fedrelay.report.comparison_summary import attack_damages
 from fedrelay.report.format import NONE, count, percent, spread, whole
-from fedrelay.report.terminal.run_tables import plain_table
+from fedrelay.report.terminal.table_shapes import plain_table
 from fedrelay.robustness.gan_attack_run import GanAttackResult
-from fedrelay.runtime.comparison import ComparisonResult
+from fedrelay.runtime.comparison_result import ComparisonResult
 
 LEVELS = (0.6, 0.7, 0.8)
 """Accuracies of the received model at which attackers are compared."""

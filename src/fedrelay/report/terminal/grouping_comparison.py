@@ -16,7 +16,7 @@ from fedrelay.grouping.profiles import ProfileInputs, ProfilingResult
 from fedrelay.metrics.skew import GroupQuality, cpd_matrix, group_histograms, group_quality
 from fedrelay.report.figure_specs import Figure, grouping_figures, shown_groups
 from fedrelay.report.format import NONE, count, percent, plural
-from fedrelay.report.terminal.run_tables import facts_grid, plain_table
+from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
 from fedrelay.routes.base import Groups
 
 SINGLE = "single clients"
@@ -100,10 +100,10 @@ def grouping_report(inputs: ProfileInputs, choices: Mapping[str, Grouping]) -> G
 
 
 def grouping_page(report: GroupingComparison) -> RenderableType:
-    """Show all groupings in one table, and how to use the one with the most similar groups."""
+    """Show all groupings in one table, and recommend the one with the most similar groups."""
     table = plain_table("\ngrouping", "\ngroups", "clients\neach", "samples\neach", "median\nCPD", "balance\nratio",
                         "classes\ncovered", numeric=True)  # fmt: skip
-    best = _most_similar(report.results)
+    best = _recommended(report.results)
     for result in report.results:
         quality = result.quality
         table.add_row(
@@ -141,10 +141,14 @@ def grouping_panels(report: GroupingComparison) -> tuple[list[Figure | None], in
     return [panel for mixes, matrices in rows for panel in (*mixes, *matrices)], across
 
 
-def _most_similar(results: Sequence[GroupingResult]) -> GroupingResult | None:
-    """The grouping with the lowest median CPD."""
+def _recommended(results: Sequence[GroupingResult]) -> GroupingResult | None:
+    """The grouping with the lowest median CPD, as the table shows it; of equal ones, the best balanced."""
     formed = [each for each in results if each.grouping is not None and each.quality.median_cpd is not None]
-    return min(formed, key=lambda each: each.quality.median_cpd or 0, default=None)
+    return min(formed, key=lambda each: (_shown(each.quality.median_cpd), -each.quality.balance_ratio), default=None)
+
+
+def _shown(value: float | None) -> float:
+    return float(_decimals(value or 0))
 
 
 def _advice(best: GroupingResult | None) -> list[RenderableType]:
@@ -154,7 +158,13 @@ def _advice(best: GroupingResult | None) -> list[RenderableType]:
     words = "".join(f" --set grouping.{name}={value}" for name, value in options.items())
     return [
         Text(),
-        facts_grid({"most similar": best.name, "use it": f"fedrelay run fedseq{words}, with the same data"}),
+        facts_grid(
+            {
+                "recommended": f"{best.name}: lowest median CPD ({_decimals(best.quality.median_cpd)}), so its groups "
+                "are most alike; of equal ones, the highest balance ratio",
+                "use it": f"fedrelay run fedseq{words}, with the same data",
+            }
+        ),
     ]
 
 

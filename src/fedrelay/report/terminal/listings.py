@@ -1,32 +1,24 @@
-"""Lists for the terminal: methods and their options, data sets and partitions, nodes."""
+"""Lists for the terminal: data sets and partitions, nodes."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic.fields import FieldInfo
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from fedrelay.data.registry import DatasetSource
 from fedrelay.data.search_folders import ROOT_VARIABLE
-from fedrelay.experiment.method_catalogue import MethodEntry
-from fedrelay.experiment.method_grammar import ParsedMethod
-from fedrelay.experiment.part_docs import meaning
-from fedrelay.experiment.spec import Section
 from fedrelay.files import expand_home
 from fedrelay.report.client_class_counts import ClientClassCounts
 from fedrelay.report.format import NONE, count
-from fedrelay.report.terminal.run_tables import facts_grid, plain_table
+from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
 
 if TYPE_CHECKING:  # behind an extra
     from fedrelay.engines.flower.node_facts import NodeFacts
@@ -34,20 +26,6 @@ if TYPE_CHECKING:  # behind an extra
 
 BINS = 8
 BAR = 24
-
-
-def method_list(catalogue: Mapping[str, MethodEntry], plugins: Mapping[str, EntryPoint]) -> RenderableType:
-    """List all methods; methods of installed plug-ins that are not imported yet are listed with their package."""
-    table = plain_table("method", "what it does", "parts")
-    for name, entry in catalogue.items():
-        table.add_row(Text(name, style="bold"), entry.summary, ", ".join(_parts_of(entry)))
-    for name, point in plugins.items():
-        if name not in catalogue:
-            package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.module
-            table.add_row(Text(name, style="bold"), f"plug-in of {package}", Text(point.module, style="dim"))
-    hint = "Join names with +, as in fedseq+fedprox. Terms add up; a method has one of every other part."
-    more = "fedrelay methods show NAME explains a method and its options."
-    return Group(table, Text(), Text(f"  {hint}\n  {more}", style="dim"))
 
 
 def node_list(members: Sequence[ListedNode]) -> RenderableType:
@@ -76,24 +54,6 @@ def _class_mix(facts: NodeFacts) -> str:
     if facts.histogram is None:
         return f"up to {facts.classes}, counts not reported"
     return " ".join(f"{number}:{held}" for number, held in enumerate(facts.histogram) if held)
-
-
-def method_page(plan: ParsedMethod, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
-    """Show a method's parts: the docstring of each part's file, and its options."""
-    yield Text(plan.name, style="bold")
-    yield facts_grid({where: part.__name__ for where, part in plan.parts()})
-    shown: set[tuple[str, str]] = set()
-    for where, part in plan.parts():
-        opening, *paragraphs = _paragraphs(described(part))
-        yield Text()
-        yield Text(f"{where}: {opening}", style="bold")
-        for paragraph in paragraphs:
-            if (part.__module__, paragraph) in shown:  # of a plug-in's file that describes several parts
-                continue
-            shown.add((part.__module__, paragraph))
-            yield Padding(_labelled(paragraph), (0, 0, 0, 2))
-        options = plan.options(where, part)
-        yield Padding(_options(where, options, plan.defaults.get(where, {})), (1, 0, 0, 2))
 
 
 def dataset_list(sources: Iterable[DatasetSource]) -> Iterator[RenderableType]:
@@ -139,47 +99,6 @@ def partition_page(partition: ClientClassCounts, *, histograms: bool) -> Rendera
     if histograms:
         page += [Text(), _bars("samples", partition.sizes), Text(), _bars("classes", partition.classes_held)]
     return Group(*page)
-
-
-def _parts_of(entry: MethodEntry) -> list[str]:
-    """The parts that a name adds to a method."""
-    terms = {f"term {name}": term for name, term in entry.terms.items()}
-    parts = {"warm-up": entry.warmup, "route": entry.route, "grouping": entry.grouping, **terms, "merge": entry.merge}
-    return [name for name, part in parts.items() if part is not None]
-
-
-def _options(where: str, options: Mapping[str, FieldInfo], usual: Mapping[str, Any]) -> RenderableType:
-    """The options of a part as they are typed; `usual` holds the method's own defaults."""
-    if not options:
-        return Text("no options", style="dim")
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_column(no_wrap=True, style="cyan")
-    table.add_column()
-    for name, field in options.items():
-        default = usual.get(name, field.default)
-        table.add_row(f"--set {where}.{name}={_typed(default)}", meaning(field))
-    return table
-
-
-def _typed(default: Any) -> str:
-    """A default value in YAML."""
-    if isinstance(default, bool) or default is None:
-        return str(default).lower().replace("none", "null")
-    return f"{default:g}" if isinstance(default, float) else str(default)
-
-
-def _paragraphs(text: str) -> list[str]:
-    """Paragraphs without their line breaks; indented ones keep theirs."""
-    blocks = [block for block in re.split(r"\n\s*\n", text.strip("\n")) if block.strip()]
-    return [block if block.startswith(" ") else " ".join(block.split()) for block in blocks] or [""]
-
-
-def _labelled(paragraph: str) -> Text:
-    """A paragraph with its label in bold, such as `Rule:`."""
-    text = Text(paragraph)
-    if label := re.match(r"\w+:", paragraph):
-        text.stylize("bold", 0, label.end())
-    return text
 
 
 def _place(source: DatasetSource, found: Path | None) -> Text:

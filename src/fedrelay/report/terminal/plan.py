@@ -14,7 +14,8 @@ from fedrelay.cost.ledger import KINDS
 from fedrelay.cost.time_model import VirtualTime
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.report.format import count, moment, plural, shortened, size, times
-from fedrelay.report.terminal.run_tables import facts_grid, privacy_line
+from fedrelay.report.terminal.run_tables import privacy_line
+from fedrelay.report.terminal.table_shapes import facts_grid
 from fedrelay.routes.plan import RoundPlan
 
 MOST_ROUTES = 12

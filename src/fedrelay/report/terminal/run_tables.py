@@ -6,18 +6,19 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.experiment.method_grammar import parse_method
+from fedrelay.experiment.method_catalogue import find_methods, training_of
 from fedrelay.experiment.spec import DataSettings, Experiment
-from fedrelay.report.comparison_summary import seed_notes, summarize
+from fedrelay.report.comparison_summary import seed_notes, summarize, with_reachable_targets
+from fedrelay.report.differing_settings import differing_settings
 from fedrelay.report.format import (
     NONE,
     count,
@@ -30,38 +31,26 @@ from fedrelay.report.format import (
     plural,
     score,
     score_name,
+    shortened,
     size,
     spread,
     step_size,
     tenths,
     times,
     whole,
+    work_per_hop,
 )
+from fedrelay.report.load_runs import ReportRuns
+from fedrelay.report.terminal.client_tables import client_tables
+from fedrelay.report.terminal.run_progress import best_line, other_scores, score_or_reason
+from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
 from fedrelay.report.tuning_statement import tuning_statement
-from fedrelay.runtime.bench import Timing
-from fedrelay.runtime.comparison import ComparisonResult
-from fedrelay.runtime.result import Result, Row, share_name
-from fedrelay.runtime.run_status import RunStatus
-from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
+from fedrelay.runtime.comparison_result import ComparisonResult
+from fedrelay.runtime.record_lines import Row
+from fedrelay.runtime.result import Result, share_name
 
-
-def facts_grid(rows: Mapping[str, RenderableType]) -> Table:
-    """Names and values in two columns."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in rows.items():
-        grid.add_row(f"  {name}", value)
-    return grid
-
-
-def plain_table(*columns: str, numeric: bool = False) -> Table:
-    """A table with one rule below its head; with `numeric` all columns but the first hold numbers."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=True, header_style="bold", show_edge=False)
-    for index, column in enumerate(columns):
-        number = numeric and index > 0
-        table.add_column(column, justify="right" if number else "left", no_wrap=number, overflow="fold")
-    return table
+if TYPE_CHECKING:
+    from fedrelay.runtime.bench import Timing
 
 
 def pace_table(paces: Sequence[Timing]) -> RenderableType:
@@ -80,21 +69,29 @@ def pace_table(paces: Sequence[Timing]) -> RenderableType:
 
 
 def heading(
-    names: Sequence[str], experiment: Experiment, plan: Mapping[str, Any], seeds: Sequence[int]
+    names: Sequence[str],
+    experiment: Experiment,
+    plan: Mapping[str, Any],
+    seeds: Sequence[int],
+    differing: Mapping[str, str] = MappingProxyType({}),
 ) -> RenderableType:
-    """Describe what is about to run; `plan` comes from `plan.json`."""
+    """Describe what is about to run; `plan` comes from `plan.json`, `differing` says what methods do not share."""
     train = experiment.train
     model = experiment.model.name or "chosen for the data"
     title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
     rows = {
         "clients": f"{count(experiment.data.clients or plan['clients'])}{_partition(experiment.data)}",
         "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
-        "training": f"{plural(train.epochs, 'epoch')} per hop, batch size {train.batch_size}, "
-        f"learning rate {step_size(train)}",
+        "training": f"{work_per_hop(train)} per hop, batch size {train.batch_size}, learning rate {step_size(train)}",
         "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
     }
-    if "dp" in parse_method(experiment.method).terms and experiment.engine.name != "flower":
+    if differing:
+        rows["differs"] = "\n".join(f"{path}: {text}" for path, text in differing.items())
+    if (
+        any("dp" in entry.terms for entry in find_methods(experiment.method).values())
+        and experiment.engine.name != "flower"
+    ):
         rows["noise"] = "from the seed: anyone who knows the seed can subtract it; for simulation only"
     return Group(title, facts_grid(rows))
 
@@ -111,10 +108,10 @@ def result_table(result: Result) -> RenderableType:
     if result.stopped:
         rows["stopped"] = f"after round {count(result.rounds)} of {count(result.experiment.rounds)}: {result.stopped}"
     rows |= {
-        task.label: Text(_score_or_reason(task, task.headline, last), style="bold"),
+        task.label: Text(score_or_reason(task, task.headline, last), style="bold"),
         f"mean of last {min(settings.last, len(result.history))}": score(read, result.score_last),
         "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
-        **_other_scores(task, last),
+        **other_scores(task, last),
     }
     if result.best_found is not None:
         rows["best model"] = best_line(result.best_found.summary())
@@ -124,8 +121,7 @@ def result_table(result: Result) -> RenderableType:
         "client updates": count(result.client_updates),
         "transfers": "   ".join(f"{count(result.transfers[kind])} {kind.upper()}" for kind in KINDS),
         "traffic": size(result.bytes),
-        "virtual time": f"{moment(result.virtual_seconds)}   "
-        f"(T_comp {moment(result.computing_seconds)}, T_comm {moment(result.communicating_seconds)})",
+        **_virtual_time(result),
         "time": duration(result.seconds),
     }
     if result.selection_seconds:
@@ -139,74 +135,6 @@ def result_table(result: Result) -> RenderableType:
     if result.run is not None:
         rows["run folder"] = str(result.run)
     return facts_grid(rows)
-
-
-def _other_scores(task: TaskFacts, row: Row) -> dict[str, str]:
-    """The metrics beside the headline; of classification, the macro F1 alone."""
-    names = ("f1",) if task == CLASSIFICATION else tuple(task.metrics)
-    others = (name for name in names if name != task.headline)
-    return {metric_label(name): _score_or_reason(task, name, row) for name in others}
-
-
-def _score_or_reason(task: TaskFacts, name: str, row: Row) -> str:
-    """A value of a metric, or why there is none: the model has no finite loss, or what the samples need to have."""
-    metric, value = task.metric_info(name), row.get(name)
-    needs = f" (needs {metric.needs})" if metric.needs else ""
-    reason = " (the loss is not finite)" if row.get("loss", 0.0) is None else needs
-    return f"{score(metric, value)}{reason if value is None else ''}"
-
-
-def progress_table(
-    experiment: Experiment,
-    history: Sequence[Row],
-    status: RunStatus,
-    task: TaskFacts = CLASSIFICATION,
-    best: Row | None = None,
-    extensions: Sequence[Row] = (),
-) -> RenderableType:
-    """The progress of a run by its last evaluation, its best model on validation samples, and its status."""
-    title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
-    if not history:
-        rows = {"rounds": f"none of {count(experiment.rounds)} evaluated yet"}
-        return Group(title, facts_grid(rows | _status(status)))
-    last = history[-1]
-    rows = {
-        "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
-        task.label: _score_or_reason(task, task.headline, last),
-        **_other_scores(task, last),
-        "client updates": count(last.get("client_updates")),
-        "traffic": size(last.get("bytes")),
-        "virtual time": moment(last.get("virtual_seconds")),
-    }
-    if best is not None:
-        rows["best model"] = best_line(best)
-    if longer := [each for each in extensions if each["from"] != each["to"]]:
-        rows["extended"] = ", ".join(f"after round {each['done']} to {each['to']} rounds" for each in longer)
-    if experiment.withdrawn:
-        left = (f"{name} after round {last}" for name, last in experiment.withdrawn.items())
-        rows["withdrawn"] = ", ".join(left)
-    return Group(title, facts_grid(rows | _status(status)))
-
-
-def best_line(best: Mapping[str, Any]) -> str:
-    """Which round was best on validation samples."""
-    return f"round {count(best['round'])}, {best['metric']} {best['value']:.4g}"
-
-
-def _status(status: RunStatus) -> dict[str, str]:
-    where = f" in round {status.round}" if status.state == "diverged" else ""
-    rows = {"state": f"{status.state}{where}" + (f" ({status.reason})" if status.reason else "")}
-    if status.stopped:
-        rows["stopped"] = status.stopped
-    if status.state == "stopped":
-        rows["saved"] = f"up to round {count(status.saved_round)}" if status.saved_round else "nothing yet"
-        rows["continue with"] = status.continue_with
-    if status.seconds:
-        choosing = f", {duration(status.selection_seconds)} of it choosing clients" if status.selection_seconds else ""
-        rows["time in rounds"] = f"{duration(status.seconds)}{choosing}"
-    if status.fault_events:
-        rows["fault events"] = times(status.fault_events)
-    return rows
 
 
 def privacy_line(spent: Mapping[str, Any]) -> str:
@@ -235,10 +163,43 @@ def run_advice(result: Result) -> RenderableType:
 
 def comparison_tables(outcome: ComparisonResult) -> RenderableType:
     """A comparison in numbers: scores and rounds to targets, costs, then notes."""
+    outcome, relative_targets = with_reachable_targets(outcome)
     found = summarize(outcome)
     differences = (_differences(outcome), Text()) if _several_seeds(outcome) else ()
     effort = (_effort(outcome, found), Text()) if outcome.targets else ()
-    return Group(_quality(outcome, found), Text(), *differences, *effort, _costs(found), *_notes(outcome, found))
+    clients = client_tables(outcome)
+    of_clients = () if clients is None else (clients, Text())
+    return Group(
+        _quality(outcome, found),
+        Text(),
+        *differences,
+        *of_clients,
+        *effort,
+        _costs(found),
+        *_notes(outcome, found, relative_targets),
+    )
+
+
+def comparison_state(loaded: ReportRuns) -> Iterator[RenderableType]:
+    """What is compared, and how far its runs are."""
+    names, states = ", ".join(method.name for method in loaded.methods), loaded.states
+    yield Text(f"{names} on {loaded.comparison.data.name}", style="bold")
+    complete, runs = states.pop("complete", 0), sum(len(method.seeds) for method in loaded.methods)
+    others = "".join(f", {number} {state}" for state, number in states.items())
+    rows: dict[str, RenderableType] = {
+        "seeds": ", ".join(map(str, loaded.comparison.seeds)),
+        "runs": f"{complete} of {plural(runs, 'run')} complete{others}",
+    }
+    experiments = {method.name: method.runs[0].experiment for method in loaded.methods if method.runs}
+    if differing := differing_settings(experiments):
+        rows["differs"] = "\n".join(f"{path}: {text}" for path, text in differing.items())
+    if unfinished := [f"{run.records.path}: round {run.rounds}" for _, run in loaded.runs if run.state in UNFINISHED]:
+        rows["unfinished"] = shortened(unfinished, 6, "\n")
+        rows["continue with"] = f"fedrelay resume {shlex.quote(str(loaded.paths[0]))}"
+    yield facts_grid(rows)
+
+
+UNFINISHED = ("running", "stopped")
 
 
 def comparison_advice(outcome: ComparisonResult) -> RenderableType:
@@ -253,7 +214,9 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
     }
     if any(result.privacy for entry in outcome.methods for result in entry.results):
         rows["privacy"] = f"{out}/privacy.png"
-    federated = [each for each in outcome.methods if each.method != "centralized"]
+    if outcome.clients is not None:
+        rows["gains"] = f"{out}/gains.csv"
+    federated = [each for each in outcome.methods if each.training == "federated"]
     levels = [(each.mean_std(lambda result: result.score_last), each.method) for each in federated]
     gains = [(outcome.task.headline_info.gain(level[0]), method) for level, method in levels if level]
     if gains:
@@ -265,7 +228,7 @@ def comparison_advice(outcome: ComparisonResult) -> RenderableType:
 
 
 def _participation(names: Sequence[str], experiment: Experiment) -> str:
-    if len(names) == 1 and parse_method(experiment.method).pools_data:
+    if len(names) == 1 and training_of(experiment.method) == "pooled":
         return "all data in one place"
     return f"{percent(experiment.fraction, 0)} take part in each"
 
@@ -287,9 +250,9 @@ def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     reached = [_reached(list(summaries.values()), share_name(share)) for share in goals]
     for number, (name, summary) in enumerate(summaries.items()):
         runs, failed = len(summary["runs"]), summary["diverged"] or summary["untrained"]
-        ended = "diverged" if summary["diverged"] else "failed"
+        ended = "diverged" if summary["diverged"] else "failed" if failed else NONE
         mean = spread(summary[f"{task.headline}_last"], runs, task.headline_info)
-        level = Text(mean, style="bold") if runs else Text(ended, style="red")
+        level = Text(mean, style="bold") if runs else Text(ended, style="red" if failed else "")
         marked = f"{name}*" if failed and runs else name
         final = spread(summary[task.headline], runs, task.headline_info)
         table.add_row(marked, level, final, *(column[number] for column in reached))
@@ -337,13 +300,22 @@ def _effort(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     """All costs to the middle target: rounds alone would favour long chains."""
     goals = outcome.targets
     share = sorted(goals)[len(goals) // 2]
-    heads = ("rounds", "client updates", "traffic", "virtual time")
+    real = all(result.has_real_times for each in outcome.methods for result in each.results)
+    heads = ("rounds", "client updates", "traffic", *(() if real else ("virtual time",)))
     table = plain_table(f"to reach {score(outcome.task.headline_info, goals[share])}", *heads, numeric=True)
     for name, summary in summaries.items():
         costs = summary["costs_to"][share_name(share)]
         work = (tenths(costs["round"]), whole(costs["client_updates"]), size(costs["bytes"]))
-        table.add_row(name, *work, duration(costs["virtual_seconds"]))
+        table.add_row(name, *work, *(() if real else (duration(costs["virtual_seconds"]),)))
     return table
+
+
+def _virtual_time(result: Result) -> dict[str, RenderableType]:
+    """How long the run would take on the clients' devices; nothing where they are real."""
+    if result.has_real_times:
+        return {}
+    parts = f"T_comp {moment(result.computing_seconds)}, T_comm {moment(result.communicating_seconds)}"
+    return {"virtual time": f"{moment(result.virtual_seconds)}   ({parts})"}
 
 
 def _costs(summaries: Mapping[str, Row]) -> Table:
@@ -355,13 +327,15 @@ def _costs(summaries: Mapping[str, Row]) -> Table:
     return table
 
 
-def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Iterator[RenderableType]:
+def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row], relative_targets: str) -> Iterator[RenderableType]:
     """Notes below the tables, and the privacy spent in the worst run of each method."""
     yield Text()
     first, *others = summaries
     if any(factor is not None for name in others for factor in summaries[name]["speed_up"].values()):
         yield Text(f"  ×: times fewer rounds than {first}", style="dim")
-    if outcome.reference not in (1, None):
+    if relative_targets:
+        yield Padding(Text(relative_targets, style="dim"), (0, 0, 0, 2))
+    elif outcome.reference not in (1, None):
         level = score(outcome.task.headline_info, outcome.reference)
         yield Text(f"  rounds to: shares of the reference {outcome.task.label}, {level}", style="dim")
     if _several_seeds(outcome):

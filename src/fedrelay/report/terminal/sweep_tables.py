@@ -14,8 +14,8 @@ from fedrelay.experiment.sweep_cells import SweepCell
 from fedrelay.report.format import count
 from fedrelay.report.paper_table import MARK
 from fedrelay.report.sweep_summary import cell_states, sweep_table
-from fedrelay.report.terminal.run_tables import facts_grid, plain_table
-from fedrelay.runtime.sweep import SweepResult
+from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
+from fedrelay.runtime.sweep_result import SweepResult
 
 COLUMNS = 4
 """Values side by side; more go below."""

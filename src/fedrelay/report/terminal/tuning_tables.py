@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fedrelay.metrics.curves import mean_std
 from fedrelay.report.format import count, moment, plural, score, score_name, size, spread, whole
-from fedrelay.report.terminal.run_tables import facts_grid, plain_table
+from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
 from fedrelay.report.tuning_summary import (
     COST_NAMES,
     cost_in_words,
@@ -21,7 +21,7 @@ from fedrelay.report.tuning_summary import (
     settings_in_words,
     share_in_words,
 )
-from fedrelay.runtime.result import Row
+from fedrelay.runtime.record_lines import Row
 from fedrelay.tuning.planned_costs import PlannedCosts, total
 from fedrelay.tuning.result import TuningResult
 from fedrelay.tuning.settings import Tuning

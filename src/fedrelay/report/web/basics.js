@@ -27,10 +27,12 @@ function resolve(doc, value) {
 const known = (number) => number !== null && number !== undefined;
 const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
+const signed = (text) => (Number(text) > 0 ? `+${text}` : Number(text) ? text : text.replace("-", ""));
+
 const FORMATS = {
   percent: (share, digits = 1) => `${(100 * share).toFixed(digits)} %`,
   number: (value) => String(Number(value.toPrecision(3))),
-  points: (value) => `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)}`,
+  points: (value, digits = 1) => signed((100 * value).toFixed(digits)),
   change: (value) => `${value > 0 ? "+" : ""}${Number(value.toPrecision(3))}`,
   count(number) {
     const digits = Number.isInteger(number) || Math.abs(number) >= 100 ? 0 : 1;
@@ -141,6 +143,18 @@ function withTip(node, title, rows) {
   node.addEventListener("pointermove", (event) => showTip(event, title, rows()));
   node.addEventListener("pointerleave", hideTip);
   return node;
+}
+
+// Counts with their colours; neighbours of the same colour are added up, and nothing is left out but zeros.
+function byColour(counts, parts) {
+  const found = [];
+  counts.forEach((each, index) => {
+    if (!each) return;
+    const role = parts[index].colour;
+    if (found.at(-1)?.[0] === role) found.at(-1)[1] += each;
+    else found.push([role, each]);
+  });
+  return found;
 }
 
 // The parts of a whole, largest first, as rows of a tooltip.

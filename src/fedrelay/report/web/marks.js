@@ -96,11 +96,16 @@ function fitY(points, rules, axis, log, seeds) {
   return axis.format === "percent" ? [Math.max(0, low), Math.min(1, high)] : [low, high];
 }
 
+// Shares of which all ticks are whole percents have no decimals.
+function tickText(value, form, ticks) {
+  const whole = ticks.every((each) => Math.abs(each * 100 - Math.round(each * 100)) < 1e-6);
+  return format(value, form, ...(form === "percent" || form === "points" ? [whole ? 0 : 1] : []));
+}
+
 function drawAxes(svg, { figure, x, y, left, right, top, bottom, width }) {
   const yTicks = y.ticks(5);
-  const whole = yTicks.every((each) => Math.abs(each * 100 - Math.round(each * 100)) < 1e-6);
   for (const value of yTicks) {
-    const text = figure.y.format === "percent" ? percent(value, whole ? 0 : 1) : format(value, figure.y.format);
+    const text = tickText(value, figure.y.format, yTicks);
     svg.append(
       shape("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
       label(text, left - 8, y(value) + 4, { "text-anchor": "end" }),
@@ -218,36 +223,44 @@ function drawBars(figure, [mark], width) {
   return svg;
 }
 
+// The ends of the whisker of a row, which may be uneven.
+const endsOf = ({ value, error, ends }) => ends || [value - (error || 0), value + (error || 0)];
+
+const errorText = ({ error, ends }, form) =>
+  ends ? ` (${ends.map((end) => format(end, form)).join(" … ")})` : error ? ` ± ${format(error, form)}` : "";
+
 function drawPoints(figure, [mark], width) {
   const [line, left, right] = [34, width < 560 ? 100 : 170, width - 40];
   const height = mark.rows.length * line + 52;
   const bottom = height - 40;
-  const ends = mark.rows.flatMap(({ value, error }) => [value - (error || 0), value + (error || 0)]);
+  const [lowest, highest] = figure.x.bounds || [-Infinity, Infinity];
+  const inside = (value) => Math.min(Math.max(value, lowest), highest);
+  const ends = mark.rows.flatMap((row) => [row.value, ...endsOf(row)]).map(inside);
   const room = 0.08 * (Math.max(...ends) - Math.min(...ends) || 0.1);
   const least = Math.min(...ends, ...(figure.x.zero ? [0] : [])) - room;
   const most = Math.max(...ends, ...(figure.x.zero ? [0] : [])) + room;
-  const x = makeScale([figure.x.zero ? least : Math.max(0, least), most], [left, right]);
+  const x = makeScale([figure.x.zero ? inside(least) : Math.max(0, least), inside(most)], [left, right]);
   const svg = newSvg(figure, width, height);
   const ticks = x.ticks(width < 560 ? 4 : 6);
-  const whole = ticks.every((each) => Math.abs(each * 100 - Math.round(each * 100)) < 1e-6);
-  const tick = (value) => (mark.format === "percent" ? percent(value, whole ? 0 : 1) : format(value, mark.format));
   for (const value of ticks)
     svg.append(
       shape("line", { class: figure.x.zero && value === 0 ? "axis" : "grid", x1: x(value), x2: x(value), y1: 0, y2: bottom }),
-      label(tick(value), x(value), bottom + 16, { "text-anchor": "middle" }),
+      label(tickText(value, mark.format, ticks), x(value), bottom + 16, { "text-anchor": "middle" }),
     );
   svg.append(label(figure.x.label, right, bottom + 36, { "text-anchor": "end" }));
   mark.rows.forEach((row, place) => {
     const y = place * line + line / 2 + 6;
     const stroke = { stroke: colour(row.colour), "stroke-width": 2 };
-    const [from, to] = [x(row.value - (row.error || 0)), x(row.value + (row.error || 0))];
+    const whiskerEnds = endsOf(row);
+    const [from, to] = whiskerEnds.map((end) => x(inside(end)));
+    const caps = whiskerEnds.filter((end) => inside(end) === end).map(x); // a whisker that is cut off has none
     const name = label(clip(row.name, width < 560 ? 13 : 22), left - 12, y + 4, { "text-anchor": "end" });
     name.append(shape("title", {}, row.remark ? `${row.name} (${row.remark})` : row.name));
-    const text = `${format(row.value, mark.format)}${row.error ? ` ± ${format(row.error, mark.format)}` : ""}`;
-    const whisker = row.error
+    const text = `${format(row.value, mark.format)}${errorText(row, mark.format)}`;
+    const whisker = row.error || row.ends
       ? [
           shape("line", { x1: from, x2: to, y1: y, y2: y, ...stroke }),
-          ...[from, to].map((end) => shape("line", { x1: end, x2: end, y1: y - 4, y2: y + 4, ...stroke })),
+          ...caps.map((end) => shape("line", { x1: end, x2: end, y1: y - 4, y2: y + 4, ...stroke })),
         ]
       : [];
     const dot = shape("circle", { class: "point", cx: x(row.value), cy: y, r: 5.5, fill: colour(row.colour) });
@@ -296,16 +309,15 @@ function drawMix(figure, [mark], width) {
     const total = sum(counts);
     const column = shape("g", { class: "column" });
     let bottom = height - 22;
-    counts.forEach((each, index) => {
-      if (!each) return;
+    for (const [role, each] of byColour(counts, mark.parts)) {
       const tall = ((height - 26) * each) / total;
       bottom -= tall;
       const box = { x: place * bar, y: bottom, width: Math.max(0.5, bar - gap), height: tall };
-      column.append(shape("rect", { ...box, fill: colour(mark.parts[index].colour) }));
-    });
+      column.append(shape("rect", { ...box, fill: colour(role) }));
+    }
     svg.append(withTip(column, `${figure.x.label} ${name}`, () => partRows(counts, mark.parts)));
     if (bar >= 22)
-      svg.append(label(String(name), place * bar + bar / 2, height - 6, { "text-anchor": "middle", style: "font-size:10px" }));
+      svg.append(label(clip(String(name), Math.max(3, Math.floor(bar / 6))), place * bar + bar / 2, height - 6, { "text-anchor": "middle", style: "font-size:10px" }));
   });
   return svg;
 }
@@ -361,7 +373,8 @@ const MOST_ROWS = 60;
 function drawSequences(figure, [mark], width) {
   const shown = mark.rows.slice(0, MOST_ROWS);
   const longest = Math.max(1, ...shown.map((row) => row.length));
-  const column = Math.max(34, Math.min(84, (width - 170) / longest));
+  const letters = Math.max(0, ...(mark.names || []).map((name) => Math.min(9, name.length)));
+  const column = Math.max(34, 6.8 * letters + 22, Math.min(84, (width - 170) / longest));
   const [left, line, top, small] = [88, 34, 30, "font-size:10.5px"];
   const total = left + longest * column + 80;
   const height = top + shown.length * line + 8;
@@ -372,7 +385,8 @@ function drawSequences(figure, [mark], width) {
     const text = hop === 0 ? `${figure.x.label} 1` : String(hop + 1);
     svg.append(label(text, left + (hop + 0.5) * column, 18, { "text-anchor": "middle", style: small }));
   }
-  const flags = new Map((mark.flags || []).map((flag) => [`${flag.route} ${flag.client}`, flag]));
+  const flags = new Map((mark.flags || []).map((flag) => [`${flag.row} ${flag.place}`, flag]));
+  const named = (item) => String(mark.names?.[item] ?? item);
   const side = (text, index) => (Array.isArray(text) ? text[index] : text) || "";
   shown.forEach((row, index) => {
     const y = top + index * line + line / 2;
@@ -387,18 +401,22 @@ function drawSequences(figure, [mark], width) {
     );
     row.forEach((item, hop) => {
       const x = left + (hop + 0.5) * column;
-      const flag = flags.get(`${index} ${item}`);
+      const flag = flags.get(`${index} ${hop}`);
+      const text = clip(named(item), 9);
+      const half = Math.max(12, 3.4 * text.length + 6);
+      const look = flag?.absent ? { stroke: "var(--warn)", "stroke-dasharray": "2 3" } : { stroke };
       const node = shape(
-        "g", { class: "client", "data-client": item },
-        shape("circle", { cx: x, cy: y, r: 12, fill: "var(--card)", stroke, "stroke-width": 2 }),
-        shape("text", { x, y: y + 4, "text-anchor": "middle", style: small }, String(item)),
-        flag ? shape("text", { class: "fault", x: x + 10, y: y - 6 }, "!") : null,
+        "g", { class: flag?.absent ? "client absent" : "client", "data-client": item },
+        shape("rect", { x: x - half, y: y - 12, width: 2 * half, height: 24, rx: 12, fill: "var(--card)", "stroke-width": 2, ...look }),
+        shape("text", { class: flag?.absent ? "soft" : null, x, y: y + 4, "text-anchor": "middle", style: small }, text),
+        flag ? shape("text", { class: "fault", x: x + half - 2, y: y - 6 }, "!") : null,
       );
       const rows = () => [
         ...(flag ? [[flag.what, flag.done]] : []),
         ...(mark.counts ? partRows(mark.counts[item], mark.parts) : []),
       ];
-      track.append(withTip(node, `${mark.item} ${item}, ${figure.x.label.toLowerCase()} ${hop + 1} of ${mark.row} ${index + 1}`, rows));
+      const where = `${mark.item} ${named(item)}, ${figure.x.label.toLowerCase()} ${hop + 1} of ${mark.row} ${index + 1}`;
+      track.append(withTip(node, flag?.absent ? `${where}, left out` : where, rows));
     });
     svg.append(track);
   });

@@ -9,7 +9,10 @@ const page = {
   redraw() {
     hideTip();
     document.getElementById("top").replaceChildren(...head());
-    for (const { cards } of page.doc.sections) for (const card of cards) page.cards.get(card.name).update(card);
+    for (const { id, cards } of page.doc.sections) {
+      for (const card of cards) page.cards.get(card.name).update(card);
+      closeIfEmpty(document.getElementById(id), cards);
+    }
   },
 };
 
@@ -42,16 +45,34 @@ function followTheme() {
   });
 }
 
+// A section without content is one line: its title and why there is nothing.
+function closeIfEmpty(section, cards) {
+  const empty = cards.every(({ figures, table, details = [] }) => !Object.keys(figures).length && !table && !details.length);
+  section.classList.toggle("closed", empty);
+  section.querySelector(".nothing").textContent = empty ? cards.map((card) => card.empty).filter(Boolean).join(" ") : "";
+}
+
 function head() {
-  const { title, facts, headlines, methods, missing = [] } = page.doc;
+  const { title, facts, differing = {}, headlines, methods, missing = [], failures = [] } = page.doc;
   document.title = `${title} · FedRelay`;
   const fact = ([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value));
   const headline = ({ number, text }) =>
     element("div", { class: "card headline" }, element("b", {}, number), element("span", {}, text));
   return [
     element("h1", {}, title),
-    element("div", { class: "card", hidden: !Object.keys(facts).length }, element("dl", { class: "facts" }, Object.entries(facts).map(fact))),
+    element(
+      "div",
+      { class: "card", hidden: !Object.keys(facts).length },
+      element("dl", { class: "facts" }, Object.entries(facts).map(fact)),
+      Object.keys(differing).length
+        ? [
+            element("h2", { class: "small" }, "What differs between methods"),
+            element("dl", { class: "facts differing" }, Object.entries(differing).map(fact)),
+          ]
+        : "",
+    ),
     element("div", { class: "headlines" }, headlines.map(headline)),
+    ...failures.map((text) => element("p", { class: "note loss" }, text)),
     methods.length && missing.length ? element("p", { class: "note" }, `Not there yet: ${missing.join(", ")}.`) : "",
   ];
 }
@@ -59,7 +80,7 @@ function head() {
 function build() {
   const { sections, fedrelay, folders } = page.doc;
   for (const { cards } of sections)
-    for (const { name } of cards) page.cards.set(name, name === "relay" ? new RelayCard(page, name) : new Card(page, name));
+    for (const { name } of cards) page.cards.set(name, name === "routes" ? new RouteMapCard(page, name) : new Card(page, name));
   document.querySelector("nav").append(...sections.map(({ id, title }) => element("a", { href: `#${id}` }, title)));
   document.querySelector("main").append(
     element("div", { id: "top" }),
@@ -69,6 +90,7 @@ function build() {
         { id, "aria-labelledby": `${id}-title` },
         element("h2", { id: `${id}-title` }, title),
         element("p", { class: "lead" }, lead),
+        element("p", { class: "nothing" }),
         cards.map(({ name }) => page.cards.get(name).node),
       ),
     ),

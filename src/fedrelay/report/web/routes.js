@@ -1,6 +1,7 @@
-// The relay map: the routes of one round between clients and server, and the controls that step through rounds.
+// The route map: the routes of one round between clients and server, and the controls that step through rounds.
 
 const MOST_IDLE_DOTS = 1500;
+const MOST_NAMED_IDLE = 60;
 const MOST_ROUTES = 150;
 const MOST_SHARED_ROUTES = 12;
 
@@ -123,7 +124,9 @@ function placeIdle(found, run, edge) {
     const angle = -Math.PI / 2 + (2 * Math.PI * (place - row * perRow + (row % 2) / 2)) / inRow;
     const inset = Math.min(7, 40 / rows) * row;
     const where = onEllipse(found.centre, { x: edge.x - inset + 6, y: edge.y - inset + 6 }, angle);
-    found.at.set(client, { ...where, r: rows > 1 || idle.length > 120 ? 2 : 3.6, visited: false, outward: angle });
+    const few = idle.length <= MOST_NAMED_IDLE;
+    const r = few ? 6 : rows > 1 || idle.length > 120 ? 2.4 : 4;
+    found.at.set(client, { ...where, r, visited: false, outward: angle + Math.PI, named: few });
   });
 }
 
@@ -185,9 +188,10 @@ function slotPlaces(found, { routes }) {
 }
 
 // The drawing of one run. Client dots stay the same nodes, so that they glide when the round changes.
-class RelayMap {
-  constructor(width, height, parts) {
+class RouteMap {
+  constructor(width, height, parts, names) {
     Object.assign(this, { width, height, parts, nodes: new Map() });
+    this.named = (client) => String(names[client] ?? client);
     this.layers = Object.fromEntries(
       ["clusters", "tracks", "server", "clients", "labels", "tokens"].map((name) => [name, shape("g")]),
     );
@@ -262,7 +266,7 @@ class RelayMap {
         stroke: "transparent", "stroke-width": 12, "data-hops": route.length,
       });
       whole.dataset.colour = stroke;
-      const title = `route ${index + 1}: ${route.slice(0, 30).join(" → ")}${route.length > 30 ? " …" : ""}`;
+      const title = `route ${index + 1}: ${route.slice(0, 30).map(this.named).join(" → ")}${route.length > 30 ? " …" : ""}`;
       track.append(...paths, whole, shape("title", {}, title));
       this.layers.tracks.append(track);
       for (const path of shared ? [...paths.slice(0, 2), ...paths.slice(-2)] : paths)
@@ -338,11 +342,13 @@ class RelayMap {
       }
       const where = `translate(${place.x.toFixed(1)}px, ${place.y.toFixed(1)}px)`;
       node.style.transform = `${where} scale(${(place.r / 10).toFixed(3)})`;
-      node.style.opacity = place.visited ? 1 : 0.42;
-      if (place.visited && place.named && place.r >= 4.5) {
-        const where = onEllipse(place, { x: place.r + 8, y: place.r + 8 }, place.outward);
+      node.style.opacity = place.visited ? 1 : 0.55;
+      if (place.named && place.r >= 4.5) {
+        const text = clip(this.named(client), 12);
+        const away = place.r + 5 + 2.8 * text.length;
+        const where = onEllipse(place, { x: away, y: place.r + 8 }, place.outward);
         const style = "font-size:10px;pointer-events:none";
-        labels.push(label(String(client), where.x, where.y + 3.5, { class: "soft halo", "text-anchor": "middle", style }));
+        labels.push(label(text, where.x, where.y + 3.5, { class: "soft halo", "text-anchor": "middle", style }));
       }
       const fault = hit.get(client);
       if (fault) labels.push(faultMark(place, fault));
@@ -354,7 +360,7 @@ class RelayMap {
   client(client, counts, detailed) {
     const node = shape("g", { class: "client", "data-client": client }, pie(counts, this.parts, detailed));
     node.detailed = detailed;
-    return withTip(node, `Client ${client}`, () => partRows(counts, this.parts));
+    return withTip(node, `Client ${this.named(client)}`, () => partRows(counts, this.parts));
   }
 
   // Moves one dot per model along its route, then calls `done`.
@@ -414,21 +420,20 @@ function pie(counts, parts, detailed) {
   const main = counts.indexOf(Math.max(...counts));
   if (!detailed || counts[main] === total) return [shape("circle", { r: 10, fill: colour(parts[main].colour) }), rim];
   let angle = -Math.PI / 2;
-  const slices = counts.map((each, index) => {
-    if (!each) return null;
+  const slices = byColour(counts, parts).map(([role, each]) => {
     const end = angle + (2 * Math.PI * each) / total;
     const [from, to] = [angle, end].map((value) => `${(10 * Math.cos(value)).toFixed(2)},${(10 * Math.sin(value)).toFixed(2)}`);
     const d = `M0,0L${from}A10,10 0 ${end - angle > Math.PI ? 1 : 0} 1 ${to}Z`;
     angle = end;
-    return shape("path", { d, fill: colour(parts[index].colour) });
+    return shape("path", { d, fill: colour(role) });
   });
   return [...slices, rim];
 }
 
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-// The card of the relay map: a run, a view and a round, which can be played.
-class RelayCard extends Card {
+// The card of the route map: a run, a view and a round, which can be played.
+class RouteMapCard extends Card {
   constructor(page, name) {
     super(page, name);
     Object.assign(this, { view: "map", place: 0, playing: false, plays: 0, map: null });
@@ -475,6 +480,9 @@ class RelayCard extends Card {
       lines.push(line("", "to clients"), line("4 4", round.merges ? "back to the server" : "back to its slot"));
     if (round.handover === "server" && round.routes.some((route) => route.length > 1)) lines.push(line("1 4", "through the server"));
     const fault = round.faults ? [element("span", { class: "loss" }, "! fault event")] : [];
+    if (this.view === "map" && round.handover !== "none" && new Set(round.routes.flat()).size < this.run.clients)
+      lines.push(element("span", {}, element("i", { class: "dot idle" }), "pale: no hop in this round"));
+    if (this.view === "routes" && round.faults) lines.push(line("2 3", "left out"));
     const parts = this.run.federation === null ? [] : this.page.doc.federations[this.run.federation].parts;
     const classes = this.view === "map" && parts.length <= 10 ? [...keyOf(parts).children] : [];
     return element("div", { class: "key" }, lines, fault, classes);
@@ -529,7 +537,7 @@ class RelayCard extends Card {
     const { width } = this;
     const height = Math.round(width < 560 ? width * 1.15 : Math.min(660, width * 0.62));
     const federation = this.run.federation === null ? null : this.page.doc.federations[this.run.federation];
-    if (!this.map || this.map.width !== width) this.map = new RelayMap(width, height, federation?.parts || []);
+    if (!this.map || this.map.width !== width) this.map = new RouteMap(width, height, federation?.parts || [], this.run.names);
     this.map.svg.setAttribute("aria-label", round.caption);
     if (!this.map.svg.isConnected) this.plot.replaceChildren(this.map.svg);
     this.map.draw(this.run, round, federation?.counts);
@@ -583,15 +591,15 @@ class RelayCard extends Card {
     else setTimeout(advance, 900);
   }
 
-  // One row per hop of all runs; the same columns as relay.csv.
+  // One row per hop of all runs; the same columns as routes.csv.
   rows() {
     const { doc } = this.page;
-    const heads = ["method", "seed", "round", "route", "hop", "client", "handover", "slot", "merges", "rounds_in_all", "routes_in_all", "hops_in_all"];
+    const heads = ["method", "seed", "round", "route", "hop", "client", "name", "handover", "slot", "merges", "rounds_in_all", "routes_in_all", "hops_in_all"];
     const rows = doc.runs.flatMap((run) =>
       run.rounds.flatMap((round) =>
         round.routes.flatMap((route, index) =>
           route.map((client, hop) => [
-            doc.methods[run.method].name, run.seed, round.round, index, hop + 1, client, round.handover,
+            doc.methods[run.method].name, run.seed, round.round, index, hop + 1, client, run.names?.[client] ?? "", round.handover,
             round.slots ? round.slots[index] : null, round.merges, run.rounds_in_all,
             round.routes.length + (round.more_routes || 0), round.lengths ? round.lengths[index] : route.length,
           ]),
