@@ -62,7 +62,7 @@ def test_preparing(program, tmp_path):
     assert "already exists and is not replaced" in again.err
     renewed = program("certificates", "server", "--renew")
     assert renewed.code == 0
-    assert "Renewed server/server.pem; it is valid until 2" in " ".join(renewed.out.split())
+    assert "Renewed server/server.pem and requests.pem, valid until 2" in " ".join(renewed.out.split())
     odd = program("certificates", "other", "--host", "two words")
     assert (odd.code, "--host: 'two words' is neither a host name nor an address" in odd.err) == (2, True)
     assert not (tmp_path / "other" / "ca.pem").exists()
@@ -212,3 +212,22 @@ def test_words_of_others_cannot_end_a_node(prepared, monkeypatch):
     ended = prepared(*NODE, "--data", "a.npz")
     assert ended.code == 0
     assert "unknown part '[/]' " + "x" * 100 in ended.err  # on one line, for logs
+
+
+def test_a_node_answers_the_server_alone_and_seals_for_its_roster(prepared, monkeypatch):
+    """What the command passes on: the checks themselves have tests of their own."""
+    from fedrelay.engines.flower.messages import FAILED, Message
+
+    services = []
+    monkeypatch.setattr(
+        "fedrelay.engines.flower.node.serve_loop.serve", lambda _, service, *__, **___: services.append(service)
+    )
+    assert prepared("roster", "server", "roster.yaml", "-q").code == 0
+    ended = prepared(*NODE, "--data", "a.npz", "--roster", "roster.yaml", "-q")
+    assert ended.code == 0, ended.err
+    [service] = services
+    reply = service.respond(Message({"kind": "describe"}))
+    assert reply.header["kind"] == FAILED
+    assert reply.header["reason"].startswith("unsigned request: ")
+    assert list(service.roster) == ["a"]
+    assert service.sealed is not None, "a node with a roster takes part in sealed routes only"

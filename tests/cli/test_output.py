@@ -92,6 +92,10 @@ def test_odd_titles_of_claims(program, tmp_path):
         (["run", "fedseq", "--data", "[/d]"], "data.name: unknown data set '[/d]'"),
         (["run", "fedseq", "--set", "[/x]=1"], "[/x]: unknown key '[/x]'"),
         (["run", "--[/x]"], "No such option '--[/x]'"),
+        (["run", "fedavg", "--device", "cpu"], "No such option '--device'; use --set train.device=VALUE\nTry"),
+        (["run", "fedavg", "--rouns", "2"], "No such option '--rouns' (did you mean '--rounds'?)\nTry"),
+        (["run", "fedavg", "--lr"], "Option '--lr' requires an argument"),
+        (["repot"], "No such command 'repot'. Did you mean 'report', 'export'?\nTry"),
         (["report", "[/x]"], "[/x]: there is no such run folder"),
     ],
 )

@@ -88,7 +88,7 @@ def test_from_end_to_end(program, own, tmp_path):
     assert found["checks"][1] == {
         "text": "FedAvg sends 12 models", "sign": "==", "verdict": "does not hold", "left": [20.0, 20.0],
         "right": [12.0, 12.0], "margins": [-8.0, -8.0], "reason": None, "interval": None,
-            "detectable": None, "arithmetic": False,
+            "detectable": None, "arithmetic": False, "unit": "",
     }  # fmt: skip
     assert found["verdict"] == "does not hold"
     assert len(found["measured"]["small_one"]["fedseq"]["accuracy_last"]) == 2
@@ -128,7 +128,7 @@ def test_what_was_stopped_continues(program, own, tmp_path, monkeypatch):
     assert stopped.code == 130
     assert "everything is saved, and the same command continues" in stopped.err
     noted = json.loads((tmp_path / "reproduction/smoke/results.json").read_text())["claims"]["3"]
-    assert (noted["verdict"], noted["reason"]) == ("not run", "4 of 6 runs are still to be done")
+    assert (noted["verdict"], noted["reason"]) == ("not run", "4 of 6 runs at scale smoke are still to be done")
     done = program("reproduce", "3", *own, "--jobs", "1", "--json")
     assert done.json["claims"]["3"]["verdict"] == "does not hold"
     assert len(began) == 3 + 4
@@ -169,7 +169,7 @@ def test_the_page(program, own, tmp_path):
     page = (tmp_path / "docs" / "reproduction.md").read_text()
     for line in (
         "| 5 | [FedSeq is better](#claim-5) | 2 against 1 | – | – | – | not run |",
-        "| FedAvg sends 12 models | 20 | == | 12 | -8 | – | does not hold |",
+        "| FedAvg sends 12 models | 20 | = | 12 | -8 | – | does not hold |",
         "As it was expected.",
         "![curves of claim 3](reproduction/03.png)",
         "## Rules",
@@ -177,7 +177,7 @@ def test_the_page(program, own, tmp_path):
         assert line in page.splitlines()
     (row,) = (line for line in page.splitlines() if line.startswith("| 3 |"))
     assert row.startswith("| 3 | [FedSeq is better](#claim-3) | 2 against 1 | ")
-    assert re.search(r"<br>20 == 12 ✗ \| smoke \| [\d.]+ s \| does not hold \(smoke\) \|$", row)
+    assert re.search(r"<br>20 = 12 ✗ \| smoke \| [\d.]+ s \| does not hold \(smoke\) \|$", row)
     assert "`fedrelay reproduce 3 --scale smoke --seeds 2`" in page
     assert "**Not run**: data not found: mnist" in page
     assert "1. Every check of a criterion gives one margin for each seed" in page
@@ -187,7 +187,7 @@ def test_the_page(program, own, tmp_path):
     again = program("reproduce", "--from", own[1], "--write", "docs", "--scale", "smoke", "--json")
     assert again.json["front_page"] == str(front)
     assert front.read_text() == (
-        f"# Title\n\n{BEGIN}\n| # | claim | paper | ours | verdict |\n|---|---|---|---|---|\n\n"
+        f"# Title\n\n{BEGIN}\n| # | claim | paper | verdict |\n|---|---|---|---|\n\n"
         "Of 2 claims 0 hold, 1 do not, 0 are inconclusive, 1 were not run. [All of them](docs/reproduction.md).\n"
         f"{END}\n\nend\n"
     )  # neither 3 nor 5 is among those of the short table

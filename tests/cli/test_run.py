@@ -213,7 +213,7 @@ def test_rounds_that_cannot_be_are_refused_in_one_line(program, tiny, tmp_path):
     assert "--rounds, --without: all is a comparison; give one of its runs, such as all/METHOD/seed-1" in refused.err
     for words, message in (
         (("--rounds", "1"), "rounds: 2 rounds of all/fedavg/seed-1 are done; must be more than that, got 1"),
-        (("--rounds", "many"), "'many' is not a valid int"),
+        (("--rounds", "many"), "'many' is not a whole number"),
     ):
         refused = program("resume", "all/fedavg/seed-1", *words)
         assert refused.code == 2

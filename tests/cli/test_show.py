@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from matplotlib.image import imread
@@ -48,11 +49,19 @@ def test_what_is_no_run(program):
     assert "nowhere: there is no such run folder" in ended.err
 
 
-def test_a_comparison_is_no_run_but_holds_some(program, tiny):
-    assert program("compare", "fedavg", "fedcyclic", *tiny, "--out", "both", "--quiet").code == 0
-    ended = program("show", "both")
-    assert (ended.code, ended.out) == (2, "")
-    assert "show one of its runs: both/fedavg/seed-1, both/fedcyclic/seed-1" in ended.err
+def test_a_comparison_is_summarised(program, tiny, tmp_path):
+    compared = program("compare", "fedavg", "fedcyclic", *tiny, "--out", "both", "--json")
+    shown = program("show", "both")
+    assert shown.code == 0
+    assert shown.out.startswith("fedavg, fedcyclic on digits\n")
+    assert "2 of 2 runs complete" in shown.out
+    found = program("show", "both", "--json").json
+    assert found["states"] == {"complete": 2}
+    for name, facts in compared.json["methods"].items():
+        assert found["methods"][name]["accuracy"] == facts["accuracy"]
+    shutil.rmtree(tmp_path / "both" / "fedcyclic")
+    assert "1 of 2 runs complete, 1 waiting" in program("show", "both").out
+    assert "both is a comparison; give one of its runs" in program("show", "both", "--plot", "x.png").err
 
 
 def test_a_run_that_diverged_says_when_and_why(program, tiny):

@@ -46,7 +46,7 @@ def test_from_nothing_to_a_recommendation_and_again(program, tmp_path):
     assert "here: is a tuning; its page is here/report.html" in program("report", "here").err
     assert "here: is a tuning; its results are in here/tuning.json" in program("show", "here").err
     assert program("resume", "here", "--rounds", "9").err == (
-        "fedrelay: --rounds, --without, --tensorboard, --mlflow: here is a tuning; give a run, such as "
+        "fedrelay: --rounds, --without, --log, --tensorboard, --mlflow: here is a tuning; give a run, such as "
         "here/trials/METHOD/trial-01/seed-1\n"
     )
 

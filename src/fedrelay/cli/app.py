@@ -14,11 +14,29 @@ import typer
 from typer import Option
 from typer.main import get_command
 
-from fedrelay.cli import attack, bench, data, deploy, export, group, methods, plan, report, reproduce, run, show, tune
+from fedrelay.cli import (
+    attack,
+    audit,
+    bench,
+    data,
+    demo,
+    deploy,
+    export,
+    group,
+    methods,
+    plan,
+    report,
+    reproduce,
+    run,
+    show,
+    tune,
+)
 from fedrelay.cli.interrupts import StoppedByUser, sigterm_as_interrupt
 from fedrelay.cli.output import only_json_on_stdout, print_error
 from fedrelay.cli.settings import examples
 from fedrelay.errors import FedRelayError
+from fedrelay.experiment.error_messages import in_plain_words, nearest
+from fedrelay.experiment.spec import full_path
 
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer does not export this class
 
@@ -36,10 +54,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 PANELS = {
-    "Experiments": (run, tune, plan, group, attack),
+    "Experiments": (demo, run, tune, plan, group, attack),
     "Results": (show, report, export, reproduce),
     "Catalogue": (methods, data, bench),
-    "Real federation": (deploy,),
+    "Real federation": (deploy, audit),
 }
 """The modules of the commands, by panel of the help."""
 
@@ -117,6 +135,19 @@ def _usage(error: BaseException) -> str:
     option = getattr(error, "option_name", "")
     if replaced := REPLACED_OPTIONS.get(f"{path} {option}"):
         return f"{option}: {replaced}"
+    if option and hasattr(error, "possibilities"):  # it is unknown, not used wrongly
+        return f"No such option '{option}'{_instead(option, context)}\nTry '{path} --help'"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     message = message.split(" (Did you mean")[0] if message.count("Did you mean") > 1 else message  # click and typer
+    what, colon, why = message.partition("': ")  # newer versions of typer quote pydantic
+    message = f"{what}{colon}{in_plain_words(why)}" if colon else message
     return f"{message}\nTry '{path} --help'"
+
+
+def _instead(option: str, context: typer.Context | None) -> str:
+    """What to use instead of an unknown option: `--set`, if it is the name of a setting, or an option like it."""
+    known = [name for each in context.command.params for name in each.opts] if context else []
+    setting = full_path(option.removeprefix("--").replace("-", "_"))
+    if "." in setting and "--set" in known:
+        return f"; use --set {setting}=VALUE"
+    return nearest(option, known)

@@ -51,7 +51,7 @@ def show(
     from fedrelay.data.open_federation import open_federation
     from fedrelay.report.client_class_counts import partition_of
     from fedrelay.report.terminal.listings import partition_page
-    from fedrelay.report.terminal.run_tables import facts_grid
+    from fedrelay.report.terminal.table_shapes import facts_grid
 
     output = CommandOutput(quiet=quiet, json=json)
     experiment = _data_experiment(apply({"data": {"name": name}}, settings))

@@ -20,6 +20,7 @@ from fedrelay.engines.flower import check_installed
 from fedrelay.errors import EngineError, FedRelayError, SpecError
 from fedrelay.experiment.spec import EngineSettings, TableSettings, validate
 from fedrelay.files import make_folder
+from fedrelay.utc_time import utc_now
 
 ServerFolder = Annotated[Path, Argument(metavar="FOLDER", help="the server's folder")]
 Address = Annotated[str, Option("--superlink", metavar="HOST:PORT", help="address of the SuperLink")]
@@ -46,12 +47,12 @@ def certificates(
 ) -> None:
     """Create a certificate authority for development, the server's certificate and its secret."""
     check_installed()
-    from fedrelay.engines.flower.credentials import CA, NODES, SERVER, make_server_folder, renew_certificate
+    from fedrelay.engines.flower.credentials import CA, NODES, REQUESTS, SERVER, make_server_folder, renew_certificate
 
     output = CommandOutput(quiet=quiet)
     if renew:
         end = renew_certificate(folder, host or [])
-        output.print(f"Renewed {folder / SERVER}; it is valid until {end:%Y-%m-%d}. Nodes need no change.")
+        output.print(f"Renewed {folder / SERVER} and {REQUESTS}, valid until {end:%Y-%m-%d}. Nodes need no change.")
         output.print("Restart the SuperLink, and any proxy that uses this certificate.")
         return
     hosts = list(dict.fromkeys([*(host or []), "localhost", "127.0.0.1"]))
@@ -91,7 +92,7 @@ def roster(
         raise SpecError(f"{folder / NODES}: has no keys; put the nodes' public keys there, as NAME.pub")
     text = roster_with_keys(read_roster_file(folder, tuple(keys)), keys)
     try:
-        with file.open("x") as new:
+        with file.open("x", encoding="utf-8", newline="\n") as new:
             new.write(text)
     except OSError as error:
         raise SpecError(f"{file}: cannot be created ({error.strerror})") from None
@@ -115,12 +116,11 @@ def superlink(
     """Run Flower's SuperLink with TLS. Nodes whose keys are in the folder are admitted, also keys added later."""
     check_installed()
     from fedrelay.engines.flower.credentials import SERVER, ends_soon
-    from fedrelay.engines.flower.superlink import SuperLink
+    from fedrelay.engines.flower.superlink import LOG, SuperLink
 
     output = CommandOutput(quiet=quiet)
     with output.showing_warnings(), _until_stopped() as over, SuperLink(folder, host, port, database) as running:
-        log = folder / "superlink.log"
-        output.note(f"The SuperLink listens on {running.address}; its log is {log}. Stop it with Ctrl-C.")
+        output.note(f"The SuperLink listens on {running.address}; its log is {folder / LOG}. Stop it with Ctrl-C.")
         changes, shown = running.register(), ""
         if ending := ends_soon(folder / SERVER):
             output.note(f"note: {ending}; fedrelay certificates {folder} --renew", "yellow")
@@ -130,7 +130,7 @@ def superlink(
             if over.wait(2.0):
                 break
             if running.ended() is not None:
-                raise EngineError(f"the SuperLink has ended with code {running.ended()}; see {log}")
+                raise EngineError(f"the SuperLink has ended with code {running.ended()}; see {folder / LOG}")
             try:
                 changes, shown = running.register(), ""
             except FedRelayError as error:  # such as a key that is just being copied; admitted nodes stay
@@ -180,6 +180,9 @@ def node(
     validation: Annotated[
         float, Option(min=0.0, max=0.9, help="share of the train samples kept to choose the best model and to stop")
     ] = 0.0,
+    min_evaluated: Annotated[
+        int, Option(min=1, help="evaluate models only on at least this many samples; no scores of fewer leave the node")
+    ] = 1,
     share_histogram: Annotated[
         bool, Option(help="share with the server how many samples of each class there are")
     ] = False,
@@ -193,6 +196,14 @@ def node(
         list[str] | None, Option(metavar="MODULE", help="allow runs to use this plug-in module; repeatable")
     ] = None,
     device: Annotated[str, Option(help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
+    checkpoint_every: Annotated[
+        str,
+        Option(
+            metavar="1epoch|10min|auto|off",
+            help="save a hop while it is trained, so that a node that dies goes on where it was; auto: at ends of "
+            "epochs at least 30 s apart, and every 10 minutes",
+        ),
+    ] = "auto",
     patience: Annotated[float, Option(min=0.0, help="seconds without a SuperLink after which the node stops")] = 3600.0,
     keep_states: Annotated[
         int, Option(min=1, metavar="DAYS", help="remove client state of runs that did not continue for this many days")
@@ -221,10 +232,12 @@ def node(
     from fedrelay.data.node_samples import open_owner_data
     from fedrelay.data.table_column_reader import is_table_file
     from fedrelay.engines.flower.credentials import authority, private_key
+    from fedrelay.engines.flower.node.hop_checkpoints import CheckpointRule
     from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
     from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
+    from fedrelay.engines.flower.request_signatures import RequestVerifier
     from fedrelay.engines.flower.roster import keys_digest, name_in_roster, pinned_keys
     from fedrelay.engines.flower.sealing import NodeIdentity
     from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
@@ -233,7 +246,7 @@ def node(
     from fedrelay.user_code import call_function, import_from_current_folder
 
     output = CommandOutput(quiet=quiet)
-    largest = _bytes("--largest-message", largest_message)
+    largest, checkpoints = _bytes("--largest-message", largest_message), CheckpointRule.parse(checkpoint_every)
     validate(EngineSettings, {"name": "flower", "superlink": superlink}, "--")
     revealing = {"--holdout": holdout, "--validation": validation, "--share-histogram": share_histogram}
     has_table = is_table_file(Path(data))
@@ -253,8 +266,10 @@ def node(
     if roster is None:
         _refuse({"--share-evaluation": share_evaluation}, "has an effect only with --roster; remove it")
     elif not share_evaluation:
-        kept = {"--holdout": holdout, "--validation": validation}
-        _refuse(kept, "with --roster, needs --share-evaluation: the server could evaluate any model on these samples")
+        held_out = {"--holdout": holdout, "--validation": validation}
+        _refuse(
+            held_out, "with --roster, needs --share-evaluation: the server could evaluate any model on these samples"
+        )
     if require_dp is None:
         _refuse({"--require-clip": require_clip is not None, "--budget": budget is not None}, "needs --require-dp")
     else:
@@ -290,12 +305,16 @@ def node(
         validation=validation,
         share_histogram=share_histogram,
         share_evaluation=share_evaluation,
+        min_evaluated=min_evaluated,
         policy=policy,
         budget=left,
         keep_days=keep_states,
         largest_model=largest,
         plugins=tuple(plugin or ()),
         identity=NodeIdentity.load(secret, place),
+        requests=RequestVerifier(trusted, secret.public_key()),
+        checkpoints=checkpoints,
+        say=lambda text: output.note(f"{utc_now()} {text}"),
         roster=pinned,
     )
     shared = "shared" if share_histogram else "not shared"
@@ -303,8 +322,16 @@ def node(
     choosing = f", {facts.validations:,} for validation" if facts.validations else ""
     output.note(
         f"{facts.samples:,} samples to train on, {facts.tests:,} held out{choosing}; "
-        f"class counts are {shared}. Stop this node with Ctrl-C."
+        f"class counts of train samples are {shared}. Stop this node with Ctrl-C."
     )
+    if 0 < samples.test.size < min_evaluated:
+        kept = f"{samples.test.size:,} held-out samples are fewer than --min-evaluated"
+        output.note(f"Models are not evaluated here: {kept}.")
+    if facts.tests or facts.validations:
+        output.note(
+            "The server can have any model evaluated on samples that are held out or for validation, and learns from "
+            "that how many of them have each label; for binary labels, the output for every single one."
+        )
     if table is not None:
         output.note("The server receives sums over the columns of the table, its categories and its labels.")
     if policy is not None:
@@ -312,6 +339,7 @@ def node(
         output.note(f"Only models with noise of at least {policy.noise:g} leave this node{hops}.")
     with output.showing_warnings(), _until_stopped() as over:
         client = NodeSideConnection(superlink, trusted, secret, place / "node-id", largest)
+        service.on_step = client.show_progress
         serve(client, service, superlink, ca, place, over=over, patience=patience, say=output.note)
 
 

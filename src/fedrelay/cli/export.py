@@ -40,7 +40,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Export a model of a run, with its preprocessing and a model card."""
-    from fedrelay.report.terminal.run_tables import facts_grid
+    from fedrelay.report.terminal.table_shapes import facts_grid
     from fedrelay.runtime.export import export_run
     from fedrelay.user_code import import_from_current_folder
 

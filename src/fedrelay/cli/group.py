@@ -80,7 +80,7 @@ def group(
     from fedrelay.report.drawing import save_figures
     from fedrelay.report.progress import watching_profiles
     from fedrelay.report.terminal.grouping_comparison import grouping_page, grouping_panels, grouping_report
-    from fedrelay.report.terminal.run_tables import facts_grid
+    from fedrelay.report.terminal.table_shapes import facts_grid
 
     output = CommandOutput(quiet=quiet, json=json)
     tree = apply({}, settings)

@@ -25,7 +25,7 @@ def methods(context: typer.Context, plugin: Plugin = None) -> None:
         load_plugin_options(plugin)
     if context.invoked_subcommand is None:
         from fedrelay.experiment.method_catalogue import METHODS, plugin_methods
-        from fedrelay.report.terminal.listings import method_list
+        from fedrelay.report.terminal.method_pages import method_list
 
         CommandOutput().print(method_list(METHODS, plugin_methods()))
 
@@ -42,7 +42,7 @@ def show(
     """Explain a method: its parts, their papers, rules and options."""
     from fedrelay.experiment.method_grammar import parse_method
     from fedrelay.experiment.part_docs import documentation
-    from fedrelay.report.terminal.listings import method_page
+    from fedrelay.report.terminal.method_pages import method_page
 
     if plugin:
         load_plugin_options(plugin)

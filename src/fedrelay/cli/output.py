@@ -11,9 +11,13 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from fedrelay.report.format import finite
+
+_WIDEST = 1000
+"""Characters of a line."""
 
 _REAL_STDOUT: ContextVar[TextIO] = ContextVar("real stdout")
 """Where JSON goes while everything else that is printed goes to stderr."""
@@ -42,6 +46,12 @@ class CommandOutput:
         """Print results, unless `--quiet`."""
         for result in results:
             self.stdout.print(result)
+
+    def print_rows(self, table: Table) -> None:
+        """Print a table with one line for each row, however wide it gets, unless `--quiet`."""
+        measured = self.stdout.measure(table, options=self.stdout.options.update(max_width=_WIDEST))
+        table.width = measured.maximum
+        self.stdout.print(table, crop=False, no_wrap=True, overflow="ignore")
 
     def note(self, text: str, style: str = "none") -> None:
         """Print a line to stderr, unless `--quiet`. It is neither wrapped nor read as markup."""

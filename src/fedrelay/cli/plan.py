@@ -15,11 +15,10 @@ from fedrelay.cli.settings import (
     Quiet,
     Source,
     examples,
-    method_settings,
+    experiment_of,
     takes_settings,
 )
 from fedrelay.errors import SpecError
-from fedrelay.experiment.spec import Experiment, validate
 
 app = typer.Typer()
 
@@ -45,14 +44,13 @@ def plan(
 
     Clients train only if groups need profiles of trained models.
     """
+    output, experiment = CommandOutput(quiet=quiet, json=json), experiment_of(source, settings)
+    if not 1 <= round <= experiment.rounds:
+        raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
     from fedrelay.experiment.prepare import prepare
     from fedrelay.report.progress import watching_profiles
     from fedrelay.report.terminal.plan import plan_page, plan_report
 
-    output = CommandOutput(quiet=quiet, json=json)
-    experiment = validate(Experiment, method_settings(source, settings))
-    if not 1 <= round <= experiment.rounds:
-        raise SpecError(f"--round: must be between 1 and the number of rounds ({experiment.rounds}), got {round}")
     with output.showing_warnings(), watching_profiles(output.stderr) as watch:
         report = plan_report(prepare(experiment, on_profiling_progress=watch), round)
     output.print(plan_page(report))

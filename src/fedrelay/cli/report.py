@@ -43,6 +43,8 @@ class WantedFiles:
         return {**self.figures, **{kind: folder for kind, folder in others.items() if folder is not None}}
 
 
+PAGE_ONLY = WantedFiles({}, None, None, 3.4)
+
 Report = tuple[dict[str, Any], dict[str, list[Path]]]
 """The document of a page, and the files that were written, by kind."""
 
@@ -77,22 +79,33 @@ def report(
     json: Json = False,
 ) -> None:
     """Write one self-contained web page about runs. It opens from disk and needs no network."""
-    from fedrelay.report.sweep_files import only_sweep
-    from fedrelay.report.terminal.run_tables import facts_grid
-    from fedrelay.report.web_page import web_page
-    from fedrelay.tuning.run_tuning import SPEC as TUNING
+    figures = {kind: folder for kind, folder in {"png": png, "svg": svg, "pdf": pdf}.items() if folder is not None}
+    wanted = WantedFiles(figures, csv, paper, width)
+    write_report(runs, out, baseline, wanted, CommandOutput(quiet=quiet, json=json))
 
-    output = CommandOutput(quiet=quiet, json=json)
+
+def write_report(
+    runs: Sequence[Path],
+    out: Path | None = None,
+    baseline: str | None = None,
+    wanted: WantedFiles = PAGE_ONLY,
+    output: CommandOutput | None = None,
+) -> None:
+    """Write the page of runs and the wanted files, and say where they are."""
+    from fedrelay.report.load_sweep import only_sweep
+    from fedrelay.report.terminal.table_shapes import facts_grid
+    from fedrelay.report.web_page import web_page
+    from fedrelay.runtime.spec_files import TUNING_SPEC
+
+    output = output or CommandOutput()
     for folder in runs:
-        if (folder / TUNING).is_file():
+        if (folder / TUNING_SPEC).is_file():
             page, compared = folder / "report.html", folder / "comparison"
             raise SpecError(f"{folder}: is a tuning; its page is {page}, its comparison is {compared}")
     page = out or runs[0] / "report.html"
     if page.is_dir():
         page = page / "report.html"
     with output.showing_warnings():
-        figures = {kind: folder for kind, folder in {"png": png, "svg": svg, "pdf": pdf}.items() if folder is not None}
-        wanted = WantedFiles(figures, csv, paper, width)
         sweep = only_sweep(runs)
         if sweep is None:
             document, written = _report_of_runs(runs, baseline, wanted)
@@ -135,7 +148,8 @@ def _report_of_runs(runs: Sequence[Path], baseline: str | None, wanted: WantedFi
 
 def _report_of_sweep(folder: Path, baseline: str | None, wanted: WantedFiles) -> Report:
     """Write the files of a sweep; return its page as a document."""
-    from fedrelay.report.sweep_files import load_sweep, sweep_document, write_sweep_figures, write_sweep_paper
+    from fedrelay.report.load_sweep import load_sweep
+    from fedrelay.report.sweep_files import sweep_document, write_sweep_figures, write_sweep_paper
     from fedrelay.report.sweep_summary import sweep_csv
 
     result, _ = load_sweep(folder, baseline)
@@ -159,7 +173,7 @@ def watch(
     """Show runs live in the browser. The runs may start later; only this machine can open the page."""
     import webbrowser
 
-    from fedrelay.report.terminal.run_tables import facts_grid
+    from fedrelay.report.terminal.table_shapes import facts_grid
     from fedrelay.report.watch_server import WatchServer, missing_folders
 
     output = CommandOutput(quiet=quiet)

@@ -30,6 +30,7 @@ app = typer.Typer()
         "fedrelay reproduce --dry-run",
         "fedrelay reproduce --from my_claim.py",
         "fedrelay reproduce --write docs",
+        "fedrelay reproduce 1 --results docs/reproduction/results",
     )
 )
 def reproduce(
@@ -41,6 +42,10 @@ def reproduce(
     jobs: Annotated[int, Option(min=0, help="worker processes; 0 = one per core")] = 0,
     device: Annotated[str | None, Option(help="where training runs, such as cuda")] = None,
     out: Annotated[Path, Option(help="folder for all runs; unfinished ones continue")] = Path("reproduction"),
+    results: Annotated[
+        Path | None,
+        Option(metavar="FOLDER", help="results of finished runs, as --write keeps them: these runs are not done again"),
+    ] = None,
     source: Annotated[
         Path | None, Option("--from", metavar="PATH", help="your own claims: a Python file, or a folder of them")
     ] = None,
@@ -80,7 +85,7 @@ def reproduce(
         return
     processes = jobs or cores()
     wanted = wanted if claims else [claim for claim in wanted if chosen_scale in claim.scales]
-    scaled = [scaled_claim(claim, chosen_scale, out, seeds, device) for claim in wanted]
+    scaled = [scaled_claim(claim, chosen_scale, out, seeds, device, results) for claim in wanted]
     runs = runs_of(scaled)
     with output.showing_warnings():
         estimates = estimate(scaled, runs)
@@ -106,15 +111,21 @@ def _write(output: CommandOutput, claims: dict[int, Claim], scale: Scale, out: P
     from fedrelay.files import make_folder, write_atomically
     from fedrelay_reproduce.figures import draw_claim
     from fedrelay_reproduce.page import reproduction_page
-    from fedrelay_reproduce.results import NOT_RUN, best_results, judged_again, recorded_entries, write_records
+    from fedrelay_reproduce.results import (
+        NOT_RUN,
+        at_larger_scale,
+        best_results,
+        judged_again,
+        keep_finished_runs,
+        recorded_entries,
+        write_records,
+    )
     from fedrelay_reproduce.scaled_claim import scaled_claim
 
     records = folder / PICTURES / RECORDS
+    keep_finished_runs(claims.values(), scale, out, records)
     here = {number: entry for number, entry in best_results(out, scale).items() if number in claims}
-    entries = recorded_entries(claims, scale, out, records) | {
-        number: entry for number, entry in here.items() if entry["verdict"] != NOT_RUN
-    }
-    entries = {**here, **entries}
+    entries = at_larger_scale(here, recorded_entries(claims, scale, out, records))
     make_folder(folder / PICTURES)
     pictures: dict[int, str] = {}
     for number, entry in entries.items():
@@ -122,8 +133,7 @@ def _write(output: CommandOutput, claims: dict[int, Claim], scale: Scale, out: P
             continue
         scaled = scaled_claim(claims[number], entry["scale"], out, len(entry["seeds"]), records=records)
         entries[number] = judged_again(entry, scaled)
-        if entries[number] is not entry:  # its runs or records are there
-            write_records(scaled, entries[number], records)
+        write_records(scaled, records)
         name = f"{PICTURES}/{number:02}.png"
         if draw_claim(scaled, folder / name):
             pictures[number] = name

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +23,8 @@ from fedrelay.cli.settings import (
     Tree,
     apply,
     examples,
+    experiment_of,
     free_folder,
-    method_settings,
     methods_settings,
     takes_settings,
 )
@@ -39,11 +40,17 @@ if TYPE_CHECKING:  # these import torch, which would make --help slow
     from fedrelay.runtime.tracking import TrackingLogger
 
 
-TensorBoard = Annotated[
-    bool,
-    Option("--tensorboard", help="also write TensorBoard event files to the run folder", rich_help_panel="Running"),
+Log = Annotated[
+    list[str] | None,
+    Option(
+        "--log",
+        metavar="NAME",
+        help="also log the run: tensorboard, mlflow, wandb, csv; repeatable; metrics.jsonl is always written",
+        rich_help_panel="Running",
+    ),
 ]
-MLflow = Annotated[bool, Option("--mlflow", help="also log the run to MLflow", rich_help_panel="Running")]
+TensorBoard = Annotated[bool, Option("--tensorboard", help="short for --log tensorboard", rich_help_panel="Running")]
+MLflow = Annotated[bool, Option("--mlflow", help="short for --log mlflow", rich_help_panel="Running")]
 Seeds = Annotated[
     str | None,
     Option("--seeds", metavar="1,2,…", help="run every method once for each seed", rich_help_panel="Training"),
@@ -66,6 +73,7 @@ def run(
     source: Source,
     quiet: Quiet = False,
     json: Json = False,
+    log: Log = None,
     tensorboard: TensorBoard = False,
     mlflow: MLflow = False,
     *,
@@ -75,11 +83,11 @@ def run(
 
     Give a method such as fedseq, or a YAML file.
     """
+    experiment = experiment_of(source, settings)
     from fedrelay.runtime.round_loop import run_experiment
     from fedrelay.runtime.tracking import tracking_loggers
 
-    loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
-    experiment = validate(Experiment, method_settings(source, settings))
+    loggers = tracking_loggers(_logs(log, tensorboard=tensorboard, mlflow=mlflow))
     name = "".join(experiment.method.split())  # there may be spaces around +
     out = experiment.out or free_folder(f"{name}-{data_name(experiment)}-seed{experiment.seed}")
     output = CommandOutput(quiet=quiet, json=json)
@@ -111,6 +119,7 @@ def compare(
     dry_run: Annotated[bool, Option("--dry-run", help="check everything and show how many runs there are")] = False,
     quiet: Quiet = False,
     json: Json = False,
+    log: Log = None,
     tensorboard: TensorBoard = False,
     mlflow: MLflow = False,
     *,
@@ -123,7 +132,10 @@ def compare(
     """
     from fedrelay.runtime.tracking import tracking_loggers
 
-    loggers, output = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow), CommandOutput(quiet=quiet, json=json)
+    loggers, output = (
+        tracking_loggers(_logs(log, tensorboard=tensorboard, mlflow=mlflow)),
+        CommandOutput(quiet=quiet, json=json),
+    )
     chosen = with_seeds(settings, seeds)
     if sweep:
         chosen = [("sweep", _axes(sweep)), *chosen]
@@ -134,6 +146,11 @@ def compare(
         _show_runs(output, validate(Comparison, apply(tree, chosen)))
         return
     compare_methods(output, "compare", tree, chosen, loggers)
+
+
+def _logs(names: Sequence[str] | None, *, tensorboard: bool, mlflow: bool) -> list[str]:
+    """The loggers that were asked for, by name."""
+    return [*(names or ()), *(["tensorboard"] if tensorboard else []), *(["mlflow"] if mlflow else [])]
 
 
 def _axes(texts: Sequence[str]) -> dict[str, Any]:
@@ -225,6 +242,7 @@ def resume(
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
+    log: Log = None,
     tensorboard: TensorBoard = False,
     mlflow: MLflow = False,
 ) -> None:
@@ -232,24 +250,27 @@ def resume(
 
     If it is complete, only the results are printed, unless --rounds asks for more rounds.
     """
-    from fedrelay.runtime.comparison import SPEC, load_comparison
+    from fedrelay.runtime.comparison_result import load_comparison
     from fedrelay.runtime.round_loop import resume_run
+    from fedrelay.runtime.spec_files import COMPARISON_SPEC, TUNING_SPEC
     from fedrelay.runtime.tracking import tracking_loggers
-    from fedrelay.tuning.run_tuning import SPEC as TUNING
     from fedrelay.tuning.run_tuning import load_tuning
 
     import_from_current_folder()
-    loggers = tracking_loggers(tensorboard=tensorboard, mlflow=mlflow)
+    loggers = tracking_loggers(_logs(log, tensorboard=tensorboard, mlflow=mlflow))
     output = CommandOutput(quiet=quiet, json=json)
-    if (folder / TUNING).is_file():
+    if (folder / TUNING_SPEC).is_file():
         from fedrelay.cli.tune import tune_methods
 
         if rounds is not None or without or loggers:
-            run, options = f"{folder}/trials/METHOD/trial-01/seed-1", "--rounds, --without, --tensorboard, --mlflow"
+            run, options = (
+                f"{folder}/trials/METHOD/trial-01/seed-1",
+                "--rounds, --without, --log, --tensorboard, --mlflow",
+            )
             raise SpecError(f"{options}: {folder} is a tuning; give a run, such as {run}")
         tune_methods(output, load_tuning(folder), folder)
         return
-    if (folder / SPEC).is_file():
+    if (folder / COMPARISON_SPEC).is_file():
         if rounds is not None or without:
             run = f"{folder}/METHOD/seed-1"
             raise SpecError(f"--rounds, --without: {folder} is a comparison; give one of its runs, such as {run}")
@@ -270,13 +291,16 @@ def _compare(output: CommandOutput, comparison: Comparison, out: Path, loggers: 
     from fedrelay.experiment.comparison_runs import experiments
     from fedrelay.report.comparison_files import write_comparison_files
     from fedrelay.report.comparison_summary import comparison_facts
+    from fedrelay.report.differing_settings import differing_settings
     from fedrelay.report.terminal.attack_results import attack_damage_table
     from fedrelay.report.terminal.run_tables import comparison_advice, comparison_tables
     from fedrelay.runtime.comparison import run_comparison
 
-    titles = [f"{entry.name}, seed {experiment.seed}" for entry, experiment in experiments(comparison)]
+    runs = experiments(comparison)
+    titles = [f"{entry.name}, seed {experiment.seed}" for entry, experiment in runs]
     names = [entry.name for entry in comparison.methods]
-    with _watched(output, out, loggers, names, comparison.seeds, titles) as callback:
+    differing = differing_settings({entry.name: experiment for entry, experiment in runs})
+    with _watched(output, out, loggers, names, comparison.seeds, titles, differing) as callback:
         outcome = run_comparison(comparison, callbacks=callback)
     write_comparison_files(outcome, out)
     output.print("", comparison_tables(outcome), "")
@@ -305,7 +329,7 @@ def _forgetting(run: Path) -> Sequence[RenderableType]:
     from fedrelay.report.drawing import save_figures
     from fedrelay.report.figure_specs import forgetting
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
-    from fedrelay.runtime.run_folder import RunFolderReader
+    from fedrelay.runtime.run_folder_reader import RunFolderReader
 
     chain = last_forgetting(RunFolderReader.open(run))
     if chain is None:
@@ -322,6 +346,7 @@ def _watched(
     names: Sequence[str] = (),
     seeds: Sequence[int] = (),
     titles: Sequence[str] = (),
+    differing: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Callback]:
     """Yield a callback that prints a heading and progress and feeds the loggers; explain an interruption."""
     from fedrelay.report.comparison_summary import plan_facts
@@ -331,7 +356,7 @@ def _watched(
 
     def print_heading(experiment: Experiment) -> None:
         plan = plan_facts(experiment.out or folder)
-        output.print(heading(names or [experiment.method], experiment, plan, seeds or [experiment.seed]), "")
+        output.print(heading(names or [experiment.method], experiment, plan, seeds or [experiment.seed], differing), "")
 
     with (
         output.showing_warnings(),

@@ -16,7 +16,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from typer import Argument, BadParameter, Option
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, full_path, load_file, parse_assignment, set_path
+from fedrelay.experiment.spec import (
+    SECTIONS,
+    Comparison,
+    Experiment,
+    full_path,
+    load_file,
+    parse_assignment,
+    set_path,
+    validate,
+)
 from fedrelay.user_code import import_from_current_folder
 
 Tree = dict[str, Any]
@@ -76,6 +85,7 @@ OPTIONS = {
         SettingOption("--partition", "data.partition", str, "Data"),
         SettingOption("--alpha", "data.alpha", float, "Data"),
         SettingOption("--validation", "data.validation", float, "Data"),
+        SettingOption("--holdout", "data.holdout", float, "Data"),
         SettingOption("--model", "model.name", str, "Training"),
         SettingOption("--rounds", "rounds", int, "Training"),
         SettingOption("--fraction", "fraction", float, "Training"),
@@ -189,6 +199,16 @@ def method_settings(source: str, settings: Assignments) -> Tree:
     if "methods" in tree:
         raise SpecError(f"{source}: is a comparison (it has 'methods'); use 'fedrelay compare {source}'")
     return apply(tree, settings)
+
+
+def experiment_of(source: str, settings: Assignments) -> Experiment:
+    """The experiment of one run. A wrong setting or name is refused here, before PyTorch is imported."""
+    from fedrelay.experiment.method_catalogue import find_methods, load_plugins
+
+    experiment = validate(Experiment, method_settings(source, settings))
+    load_plugins(experiment.plugins)
+    find_methods(experiment.method)
+    return experiment
 
 
 def methods_settings(sources: Sequence[str]) -> Tree:

@@ -1,4 +1,4 @@
-"""`fedrelay show`: the state and the last results of a run."""
+"""`fedrelay show`: the state and the last results of a run, a comparison or a sweep."""
 
 from __future__ import annotations
 
@@ -17,31 +17,38 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "fedrelay show runs/fedseq-digits-seed1", "fedrelay show runs/fedseq-digits-seed1 --plot forgetting.png"
+        "fedrelay show runs/fedseq-digits-seed1",
+        "fedrelay show runs/fedseq-digits-seed1 --plot forgetting.png",
+        "fedrelay show runs/compare-digits",
     )
 )
 def show(
-    folder: Annotated[Path, Argument(metavar="RUN", help="the folder of a run")],
+    folder: Annotated[Path, Argument(metavar="RUN", help="the folder of a run, a comparison or a sweep")],
     plot: Annotated[
         Path | None, Option(metavar="FILE.png", help="draw the forgetting matrix of the last followed chain")
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Show the progress and the last results of a run and, if it followed chains, how much they forgot."""
-    from fedrelay.report.forgetting import forgetting_table, last_forgetting
-    from fedrelay.report.format import shortened
-    from fedrelay.report.terminal.run_tables import facts_grid, progress_table
-    from fedrelay.runtime.comparison import SPEC
-    from fedrelay.runtime.run_folder import RunFolderReader
-    from fedrelay.runtime.run_status import RunStatus
-    from fedrelay.tuning.run_tuning import SPEC as TUNING
+    """Show the progress and the last results of a run and, if it followed chains, how much they forgot.
 
-    if (folder / SPEC).is_file():
-        found = sorted([*folder.glob("*/*/run.json"), *folder.glob("*/*/*/run.json")])  # those of a sweep are in cells
-        runs = shortened([run.parent for run in found], 12, ", ") or "none yet"
-        raise SpecError(f"{folder}: is a comparison; show one of its runs: {runs}")
-    if (folder / TUNING).is_file():
+    Of a comparison or a sweep, show the tables that it prints at its end, from the runs as they are now.
+    """
+    from fedrelay.report.forgetting import forgetting_table, last_forgetting
+    from fedrelay.report.terminal.run_progress import progress_table
+    from fedrelay.report.terminal.table_shapes import facts_grid
+    from fedrelay.runtime.run_folder_reader import RunFolderReader
+    from fedrelay.runtime.run_status import RunStatus
+    from fedrelay.runtime.spec_files import COMPARISON_SPEC, TUNING_SPEC
+
+    if (folder / COMPARISON_SPEC).is_file():
+        if plot is not None:
+            raise SpecError(
+                f"--plot: {folder} is a comparison; give one of its runs, or use 'fedrelay report {folder}'"
+            )
+        _show_comparison(CommandOutput(quiet=quiet, json=json), folder)
+        return
+    if (folder / TUNING_SPEC).is_file():
         example = folder / "trials/METHOD/trial-01/seed-1"
         raise SpecError(f"{folder}: is a tuning; its results are in {folder / 'tuning.json'}; show a run, as {example}")
     output, run = CommandOutput(quiet=quiet, json=json), RunFolderReader.open(folder)
@@ -72,3 +79,23 @@ def show(
             "forgetting": chain,
         }
     )
+
+
+def _show_comparison(output: CommandOutput, folder: Path) -> None:
+    """A comparison or a sweep as far as it is, in the tables that it prints at its end."""
+    from fedrelay.report.comparison_summary import comparison_facts
+    from fedrelay.report.load_runs import load_runs
+    from fedrelay.report.load_sweep import load_sweep, only_sweep
+    from fedrelay.report.sweep_summary import sweep_facts
+    from fedrelay.report.terminal.run_tables import comparison_state, comparison_tables
+    from fedrelay.report.terminal.sweep_tables import sweep_tables
+
+    if only_sweep([folder]) is not None:
+        result, states = load_sweep(folder)
+        output.print(sweep_tables(result))
+        output.print_json({**sweep_facts(result), "states": states})
+        return
+    loaded = load_runs([folder])
+    tables = [comparison_tables(loaded.outcome), ""] if any(each.results for each in loaded.outcome.methods) else []
+    output.print(*comparison_state(loaded), "", *tables)
+    output.print_json({**comparison_facts(loaded.outcome), "states": loaded.states})
