@@ -62,7 +62,7 @@ class ClaimExperiment:
         kind: what is done: `comparison` trains methods, `groups` forms groups by several `groupings`, `transfers`
             counts what methods send in a round, `image-recovery` has a client reconstruct the images of others.
         base: an experiment whose settings are taken where these say nothing else.
-        tuned: the tuning that chose the settings of methods at scale medium, see `fedrelay_reproduce.tuning`.
+        tuned: scale → the tuning that chose the settings of methods, see `fedrelay_reproduce.tuning`.
     """
 
     folder: str
@@ -72,7 +72,7 @@ class ClaimExperiment:
     full: Spec = field(default_factory=dict)
     kind: Kind = "comparison"
     base: ClaimExperiment | None = None
-    tuned: str | None = None
+    tuned: Mapping[Scale, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.folder)
@@ -90,17 +90,23 @@ class ClaimExperiment:
         medium: Spec | None = None,
         full: Spec = NO_CHANGES,
         kind: Kind | None = None,
+        tuned: Mapping[Scale, str] | None = None,
     ) -> ClaimExperiment:
         """The same experiment with some settings changed; it has a scale medium only if `medium` is given."""
-        return ClaimExperiment(folder, small, smoke, medium, full, kind or self.kind, self, self.tuned)
+        tunings = self.tuned if tuned is None else tuned
+        return ClaimExperiment(folder, small, smoke, medium, full, kind or self.kind, self, tunings)
 
     @property
     def scales(self) -> tuple[Scale, ...]:
         """The scales at which it can be run."""
         return tuple(scale for scale in SCALES if scale != "medium" or self.medium is not None)
 
+    def tuning(self, scale: Scale) -> str | None:
+        """The tuning that chose the settings of methods at a scale."""
+        return self.tuned.get(scale) if self.kind == "comparison" else None
+
     def spec(self, scale: Scale) -> dict[str, Any]:
-        """All settings at a scale."""
+        """All settings at a scale, before tuning."""
         inherited = self.base.spec(scale) if self.base else {}
         if self.kind == "groups":
             inherited = {name: value for name, value in inherited.items() if name not in COMPARED}
@@ -145,7 +151,7 @@ class Claim:
         experiments: what is run, by name.
         seeds: how many seeds a scale has, where it differs from `DEFAULT_SEEDS`.
         diverged: what a diverged run means for targets: nothing is known, or they were never reached.
-        tunings: how the settings of methods were chosen at scale medium.
+        tunings: how the settings of methods were chosen.
     """
 
     number: int

@@ -57,7 +57,13 @@ MEASURES: dict[str, str] = {
 }
 """Every measure that a criterion may use."""
 
+PERCENT = {
+    "accuracy", "accuracy_last", "accuracy_best", "f1", "accuracy_classes", "oscillation", "covered_classes",
+    "model_60", "model_70", "model_80",
+}  # fmt: skip
+"""Measures that are shown in percent."""
 
+Unit = Literal["", "%", "points"]
 BinaryMethod = Callable[["Number", "Number | float"], "Number"]
 
 
@@ -78,6 +84,9 @@ class Number:
     late: float
     missing: str | None = None
     """Why the number is not known."""
+
+    unit: Unit = ""
+    """`%` of a measure that is shown in percent, `points` of a difference of such measures."""
 
     __add__, __radd__ = _operators(operator.add)
     __sub__, __rsub__ = _operators(operator.sub)
@@ -111,9 +120,19 @@ def combined(function: Callable[..., float], *values: Operand) -> Number:
     if reason is not None:
         return missing(reason)
     try:
-        return Number(function(*(each.soon for each in numbers)), function(*(each.late for each in numbers)))
+        soon, late = (function(*values) for values in zip(*((each.soon, each.late) for each in numbers), strict=True))
+        return Number(soon, late, unit=_unit(function, [each.unit for each in numbers]))
     except ZeroDivisionError:
         return missing("division by zero")
+
+
+def _unit(function: Callable[..., float], units: Sequence[Unit]) -> Unit:
+    """The unit of a result; plain numbers have none and take that of the others."""
+    if function is operator.truediv:
+        return ""
+    if function is operator.sub and all(unit == "%" for unit in units):
+        return "points"
+    return next((unit for unit in units if unit), "")
 
 
 def least(*values: Operand) -> Number:
@@ -155,7 +174,9 @@ class Measured:
         value = self.values.get(measure)
         if self.problem is not None:
             return missing(f"{self.name}: {self.problem}")
-        return missing(f"{self.name} has no {measure}") if value is None else number(value)
+        if value is None:
+            return missing(f"{self.name} has no {measure}")
+        return Number(float(value), float(value), unit="%" if measure in PERCENT else "")
 
     def cost_to(self, accuracy: Operand, cost: str) -> Number:
         """What a run spent until it reached an accuracy."""

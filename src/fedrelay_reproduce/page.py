@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from statistics import fmean, stdev
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 import fedrelay as fr
 from fedrelay.report.format import NONE, duration, plural
-from fedrelay.report.terminal.run_tables import plain_table
+from fedrelay.report.terminal.table_shapes import plain_table
 from fedrelay_reproduce import claims as claims_package
 from fedrelay_reproduce import criteria, tuning, verdicts
 from fedrelay_reproduce.claim import Claim
@@ -27,14 +28,10 @@ Entries = Mapping[int, Entry]
 
 COLOURS = {"holds": "green", "does not hold": "red", "inconclusive": "yellow", NOT_RUN: "dim"}
 
-PERCENT = {
-    "accuracy", "accuracy_last", "accuracy_best", "f1", "accuracy_classes", "oscillation", "covered_classes",
-    "model_60", "model_70", "model_80",
-}  # fmt: skip
-"""Measures that are shown in percent."""
-
 COSTS = ("client_updates", "bytes", "virtual_seconds")
 """What every comparison shows beside the measures of a claim."""
+
+SIGNS = {">=": "≥", ">": ">", "<=": "≤", "<": "<", "==": "="}
 
 MARKS = {"holds": "", "does not hold": " ✗", "inconclusive": " ?"}
 """What follows the numbers of a check."""
@@ -103,9 +100,9 @@ def our_numbers(entry: Entry) -> Iterator[str]:
         yield entry["reason"] or NONE
     for check in entry.get("checks", ()):
         if check["margins"]:
-            sides = f"{spread(check['left'])} {check['sign']} {spread(check['right'])}"
+            left, right = (side_words(check, side) for side in ("left", "right"))
             interval = f", margin {margin_words(check)}" if check.get("interval") else ""
-            yield f"{sides}{interval}{MARKS[check['verdict']]}"
+            yield f"{left} {SIGNS[check['sign']]} {right}{interval}{MARKS[check['verdict']]}"
         else:
             yield str(check["reason"])
 
@@ -117,7 +114,7 @@ def verdict_words(entry: Entry) -> str:
     marks = (["smoke"] if entry["scale"] == "smoke" else []) + (["one seed"] if len(entry["seeds"]) == 1 else [])
     if _is_arithmetic(entry):
         marks.append("arithmetic alone")
-    elif any(_is_weak(check) for check in entry.get("checks", ()) if not check.get("arithmetic")):
+    elif _rests_on_weak_checks(entry):
         marks.append("weakly")
     return f"{entry['verdict']} ({', '.join(marks)})" if marks else str(entry["verdict"])
 
@@ -128,22 +125,43 @@ def _is_arithmetic(entry: Entry) -> bool:
     return bool(checks) and all(check.get("arithmetic") for check in checks)
 
 
+def _rests_on_weak_checks(entry: Entry) -> bool:
+    """Whether a claim might be decided otherwise if its weak checks were: it takes all to hold, and one to fail."""
+    decisive = [each for each in entry.get("checks", ()) if not each.get("arithmetic")]
+    weak = [_is_weak(each) for each in decisive if each["verdict"] == entry["verdict"]]
+    return any(weak) if entry["verdict"] == "holds" else bool(weak) and all(weak)
+
+
 def _is_weak(check: Entry) -> bool:
     """Whether a check is decided although the interval of its margin contains 0."""
     low, high = check.get("interval") or (0.0, 0.0)
     return bool(check["verdict"] != "inconclusive" and low < 0 < high)
 
 
+def side_words(check: Entry, side: str) -> str:
+    """One side of a check over all seeds: `71.3 ± 0.5 %`."""
+    return _with_unit(spread(_scaled(check, check[side])), check.get("unit")) if check[side] else NONE
+
+
 def margin_words(check: Entry) -> str:
-    """The mean margin with its 95 % interval: `0.061 [0.02, 0.10]`."""
+    """The mean margin with its 95 % interval: `6.1 [2.0, 10.2] points`."""
     if not check["margins"]:
         return NONE
-    mean, interval = fmean(check["margins"]), check.get("interval")
+    interval, unit = check.get("interval"), "points" if check.get("unit") else None
     if not interval or interval[0] == interval[1]:
-        return spread(check["margins"])
-    decimals = max(0, 1 - math.floor(math.log10((interval[1] - interval[0]) / 2)))
-    low, high = (f"{bound:,.{decimals}f}" for bound in interval)
-    return f"{mean:,.{decimals}f} [{low}, {high}]"
+        return _with_unit(spread(_scaled(check, check["margins"])), unit)
+    mean, low, high = _scaled(check, (fmean(check["margins"]), *interval))
+    decimals = max(0, 1 - math.floor(math.log10((high - low) / 2)))
+    return _with_unit(f"{mean:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]", unit)
+
+
+def _with_unit(words: str, unit: str | None) -> str:
+    return f"{words} {unit}" if unit else words
+
+
+def _scaled(check: Entry, values: Sequence[float]) -> list[float]:
+    """The numbers of a check as they are shown: shares in percent."""
+    return [100 * value for value in values] if check.get("unit") else list(values)
 
 
 def tally(claims: Claims, entries: Entries) -> str:
@@ -151,7 +169,12 @@ def tally(claims: Claims, entries: Entries) -> str:
     known = [entries.get(number) or _nothing(claim) for number, claim in claims.items()]
     found = Counter("arithmetic" if _is_arithmetic(entry) else entry["verdict"] for entry in known)
     words = {"holds": "hold", "does not hold": "do not", "inconclusive": "are inconclusive", NOT_RUN: "were not run"}
-    parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict] or verdict != NOT_RUN]
+    weak = Counter(entry["verdict"] for entry in known if not _is_arithmetic(entry) and _rests_on_weak_checks(entry))
+    parts = [
+        f"{found[verdict]} {text}" + (f" ({weak[verdict]} of them weakly)" if weak[verdict] else "")
+        for verdict, text in words.items()
+        if found[verdict] or verdict != NOT_RUN
+    ]
     parts += [f"{found['arithmetic']} rest on arithmetic alone"] if found["arithmetic"] else []
     ours = any(map(_is_ours, claims.values()))
     return f"Of {found.total()} claims {', '.join(parts)}." + (f" {first_edition().tally}" if ours else "")
@@ -198,8 +221,8 @@ def _overview(claims: Claims, entries: Entries) -> str:
         costs = (entry["scale"], duration(entry["seconds"])) if ran else (NONE, NONE)
         lines.append(_row(claim, entry, f"[{claim.title}](#claim-{number})", *costs) + first.get(number, ""))
     about = (
-        "The time is the wall-clock time of all runs of a claim, each on one core of a machine that also did other "
-        "work; claims that share runs count them twice."
+        "The time is the wall-clock time of all runs of a claim, each on one core of a machine that was busy with "
+        "other work: at most so much is needed, often far less. Claims that share runs count them twice."
     )
     return "\n".join([*lines, "", tally(claims, entries), about, ""])
 
@@ -228,11 +251,13 @@ def _row(claim: Claim, entry: Entry, link: str, *costs: str) -> str:
 def headline_table(claims: Claims, entries: Entries, page: str) -> str:
     """The most important claims, for README.md; `page` is where all of them are."""
     first = _first_verdicts(claims)
-    lines = _heads("# | claim | paper | ours | verdict", first)
+    lines = _heads("# | claim | paper | verdict", first)
     for number in HEADLINES:
         if number in claims:
             claim, link = claims[number], f"[{claims[number].title}]({page}#claim-{number})"
-            lines.append(_row(claim, entries.get(number) or _nothing(claim), link) + first.get(number, ""))
+            verdict = verdict_words(entries.get(number) or _nothing(claim))
+            cells = (str(number), link, claim.sections["In short"], verdict)
+            lines.append(f"| {' | '.join(map(_cell, cells))} |" + first.get(number, ""))
     return "\n".join([*lines, "", f"{tally(claims, entries)} [All of them]({page}).", ""])
 
 
@@ -252,8 +277,8 @@ def _section(claim: Claim, entry: Entry | None, picture: str | None) -> str:
     for label in ("Scale small", "Scale medium"):
         lines += [f"{label}: {words[label]}", ""] if label in words else []
     if entry["verdict"] == NOT_RUN:
-        ours = " since the second edition" if _is_ours(claim) else ""
-        reason = f"**Not run{ours}**{': ' + entry['reason'] if entry['reason'] else '.'}"
+        ours = " since the first edition" if _is_ours(claim) else ""
+        reason = f"**Not run{ours}**" + (f": {entry['reason']}." if entry["reason"] else ".")
         return "\n".join([*lines, reason, "", *_first_edition(claim)])
     lines += [f"**{verdict_words(entry).capitalize()}**", "", *_checks(entry), "", *_measures(claim, entry), ""]
     lines += [*_tuned(claim, entry)]
@@ -295,32 +320,28 @@ def _first_edition(claim: Claim) -> list[str]:
 
 def _tuned(claim: Claim, entry: Entry) -> list[str]:
     """What was tuned, by which rule, and what it came to."""
-    if entry["scale"] != "medium":
-        return []
-    names = dict.fromkeys(
-        each.tuned for each in claim.experiments_at("medium").values() if each.tuned and each.kind == "comparison"
+    compared = [each for each in claim.experiments_at(entry["scale"]).values() if each.kind == "comparison"]
+    names = dict.fromkeys(name for each in compared if (name := each.tuning(entry["scale"])))
+    if compared and not names:
+        return ["Not tuned: the learning rates are those given above for the scale.", ""]
+    return [line for name in names for line in (_tuning_words(name, tuning.tuned_settings(name)), "")]
+
+
+def _tuning_words(name: str, facts: Mapping[str, Any]) -> str:
+    """How a tuning was done, and what it chose for every method."""
+    methods = "; ".join(
+        f"{method} {_chosen(found['settings'])} ({plural(len(found['trials']), 'trial')})"
+        for method, found in facts["methods"].items()
     )
-    if not names:
-        return ["Tuned: nothing; all methods have the learning rate of the paper.", ""]
-    lines = []
-    for name in names:
-        facts = tuning.tuned_settings(name)
-        chosen = [
-            ", ".join(f"{path.removeprefix('train.')} {value:g}" for path, value in each["settings"].items())
-            for each in facts["methods"].values()
-        ]
-        tried = [len(each["trials"]) for each in facts["methods"].values()]
-        methods = "; ".join(
-            f"{method} {what} ({count} trials)"
-            for method, what, count in zip(facts["methods"], chosen, tried, strict=True)
-        )
-        lines += [
-            f"Tuned ([every trial](../src/fedrelay_reproduce/tuned/{name}.json)): learning rates "
-            f"{', '.join(f'{rate:g}' for rate in facts['rates'])} and beyond, on validation samples, with seed "
-            f"{facts['seed']} and {facts['rounds']} rounds. Chosen: {methods}.",
-            "",
-        ]
-    return lines
+    return (
+        f"Tuned ([every trial](../src/fedrelay_reproduce/tuned/{name}.json)): learning rates "
+        f"{', '.join(f'{rate:g}' for rate in facts['rates'])} and beyond, on validation samples, with seed "
+        f"{facts['seed']} and {plural(facts['rounds'], 'round')}. Chosen: {methods}."
+    )
+
+
+def _chosen(settings: Mapping[str, float]) -> str:
+    return ", ".join(f"{path.removeprefix('train.')} {value:g}" for path, value in settings.items())
 
 
 def _checks(entry: Entry) -> Iterator[str]:
@@ -328,11 +349,11 @@ def _checks(entry: Entry) -> Iterator[str]:
     yield "| check | left | | right | margin [95 %] | detectable | verdict |"
     yield "|---|---|---|---|---|---|---|"
     for check in entry["checks"]:
-        left, right = (spread(check[side]) if check[side] else NONE for side in ("left", "right"))
+        left, right = (side_words(check, side) for side in ("left", "right"))
         reason = f": {check['reason']}" if check["reason"] else " (its interval contains 0)" if _is_weak(check) else ""
         kind = " (arithmetic)" if check.get("arithmetic") else ""
-        power = f"{check['detectable']:.2g}" if check.get("detectable") else NONE
-        sides = (check["text"] + kind, left, check["sign"], right)
+        power = f"{_scaled(check, [check['detectable']])[0]:.2g}" if check.get("detectable") else NONE
+        sides = (check["text"] + kind, left, SIGNS[check["sign"]], right)
         cells = (*sides, margin_words(check), power, f"{check['verdict']}{reason}")
         yield f"| {' | '.join(map(_cell, cells))} |"
 
@@ -364,11 +385,14 @@ def _nothing(claim: Claim) -> Entry:
 
 
 def _heading(measure: str) -> str:
-    return measure.replace("_", " ") + (", %" if measure in PERCENT else "")
+    if measure in criteria.PERCENT:
+        return f"{measure.replace('_', ' ')}, %"
+    return "MB" if measure == "bytes" else measure.replace("_", " ")
 
 
 def _measure(name: str, values: Sequence[float | None]) -> str:
-    known = [100 * value if name in PERCENT else value for value in values if value is not None]
+    factor = 100 if name in criteria.PERCENT else 1e-6 if name == "bytes" else 1
+    known = [factor * value for value in values if value is not None]
     if not known:
         return "no result" if values else NONE
     return spread(known) + ("" if len(known) == len(values) else f" ({len(known)} of {len(values)} runs)")

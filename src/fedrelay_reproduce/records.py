@@ -1,7 +1,8 @@
 """Results of experiments in small files, from which the page can be made again without the runs.
 
-A file holds the measures and the learning curves of all complete runs of an experiment at a scale, and its settings: if
-those have changed since, the file does not count.
+A file holds the measures and the learning curves of all finished runs of an experiment at a scale, and its settings: if
+those have changed since, the file does not count. Claims whose runs are not all finished can go on from these files on
+another machine.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.files import make_folder, write_atomically
-from fedrelay_reproduce.claim import Claim, ClaimExperiment, Scale
+from fedrelay_reproduce.claim import Claim, Scale
 from fedrelay_reproduce.criteria import Measured
 
 CURVE = ("round", "accuracy", "client_updates", "virtual_seconds", "bytes")
@@ -30,14 +31,13 @@ def record_path(records: Path, scale: Scale, experiment: str) -> Path:
 
 
 def has_records(claim: Claim, scale: Scale, records: Path) -> bool:
-    """Whether there is a file for every experiment of a claim at a scale."""
+    """Whether there is a file for an experiment of a claim at a scale."""
     experiments = claim.experiments_at(scale).values() if scale in claim.scales else ()
-    return bool(experiments) and all(record_path(records, scale, each.folder).is_file() for each in experiments)
+    return any(record_path(records, scale, each.folder).is_file() for each in experiments)
 
 
-def load_record(records: Path, scale: Scale, experiment: ClaimExperiment, spec: Mapping[str, Any]) -> Record | None:
+def load_record(path: Path, spec: Mapping[str, Any]) -> Record | None:
     """The file of an experiment, if it was made with these settings."""
-    path = record_path(records, scale, experiment.folder)
     if not path.is_file():
         return None
     found: Record = json.loads(path.read_text(encoding="utf-8"))
@@ -47,11 +47,14 @@ def load_record(records: Path, scale: Scale, experiment: ClaimExperiment, spec: 
 def write_record(
     path: Path, spec: Mapping[str, Any], runs: Mapping[str, Mapping[int, Measured]], facts: Record
 ) -> None:
-    """Write what was measured, by method and seed; `facts` are kept as they are."""
+    """Write what was measured, by method and seed; `facts` are kept as they are. Runs that a file has stay there."""
+    known = load_record(path, spec) or {"runs": {}, "seconds": {}}
+    found = {name: {str(seed): _run(of) for seed, of in seeds.items()} for name, seeds in runs.items()}
     content = {
         **facts,
+        "seconds": {**known["seconds"], **facts["seconds"]},
         "settings": plain(spec),
-        "runs": {name: {str(seed): _run(of) for seed, of in seeds.items()} for name, seeds in runs.items()},
+        "runs": {name: {**known["runs"].get(name, {}), **seeds} for name, seeds in found.items()},
     }
     make_folder(path.parent)
     write_atomically(path, f"{_text(content)}\n".encode())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import fedrelay as fr
+from fedrelay.file_lock import lock_file
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.versions import versions
 from fedrelay_reproduce.claim import SCALES, Claim, Scale
@@ -36,7 +37,7 @@ def entry_of(scaled: ScaledClaim, problems: Mapping[str, str] = MappingProxyType
     left = sum(not run.done for run in runs)
     if left:
         failed = next((problems[each.title] for each in experiments if each.title in problems), None)
-        rest = f"{left} of {len(runs)} runs are still to be done" if left < len(runs) else None
+        rest = f"{left} of {len(runs)} runs at scale {scaled.scale} are still to be done" if left < len(runs) else None
         return {**head, "verdict": NOT_RUN, "reason": failed or rest}
     verdict, checks = scaled.judge()
     return {
@@ -64,7 +65,7 @@ def judged_again(entry: Entry, scaled: ScaledClaim) -> Entry:
 
 
 def recorded_entries(claims: Mapping[int, Claim], least: Scale, out: Path, records: Path) -> dict[int, Entry]:
-    """For every claim with records the entry at the largest scale that has them, from `least` on."""
+    """For every claim with records the entry at the largest scale that has them all, or what is still to be done."""
     found: dict[int, Entry] = {}
     for scale in SCALES[SCALES.index(least) :]:
         for number, claim in claims.items():
@@ -74,25 +75,54 @@ def recorded_entries(claims: Mapping[int, Claim], least: Scale, out: Path, recor
                 known = [each.record["versions"] for each in scaled.experiments.values() if each.record]
                 if entry["verdict"] != NOT_RUN:
                     found[number] = {**entry, "versions": known[0] if known else entry["versions"]}
+                elif entry["reason"] is not None:
+                    found.setdefault(number, entry)
     return found
 
 
-def write_records(scaled: ScaledClaim, entry: Entry, records: Path) -> None:
-    """Keep what the complete runs of a claim measured, so that the page can be made again without them."""
+def at_larger_scale(here: Mapping[int, Entry], recorded: Mapping[int, Entry]) -> dict[int, Entry]:
+    """For every claim the entry of the larger scale; at the same scale that of the runs which are here."""
+
+    def rank(entry: Entry) -> tuple[bool, int]:
+        return entry["verdict"] != NOT_RUN, SCALES.index(entry["scale"])
+
+    numbers = sorted({*here, *recorded})
+    known = {number: [each[number] for each in (here, recorded) if number in each] for number in numbers}
+    return {number: max(entries, key=rank) for number, entries in known.items()}
+
+
+def write_records(scaled: ScaledClaim, records: Path) -> None:
+    """Keep what the finished runs of a claim measured, so that nothing needs to be run again for its page."""
     for each in scaled.experiments.values():
-        runs = {name: {seed: each.measured(name, seed) for seed in scaled.seeds} for name in each.names}
+        if not any(each.done_here(run) for run in each.runs):
+            continue
+        runs = {
+            name: {seed: each.measured(name, seed) for seed in scaled.seeds if each.finished(name, seed)}
+            for name in each.names
+        }
+        seeds = sorted({seed for of in runs.values() for seed in of})
         facts = {
-            "versions": entry["versions"],
-            "seconds": {str(seed): round(each.seconds(seed), 1) for seed in scaled.seeds},
+            "versions": dict(versions()),
+            "seconds": {str(seed): round(each.seconds(seed), 1) for seed in seeds},
         }
         write_record(record_path(records, scaled.scale, each.title), each.spec, runs, facts)
+
+
+def keep_finished_runs(claims: Iterable[Claim], least: Scale, out: Path, records: Path) -> None:
+    """Write records of all runs below `out`, also of claims that are not complete."""
+    for scale in SCALES[SCALES.index(least) :]:
+        for claim in claims:
+            experiments = claim.experiments_at(scale).values() if scale in claim.scales else ()
+            if any((out / scale / each.folder).is_dir() for each in experiments):
+                write_records(scaled_claim(claim, scale, out, records=records), records)
 
 
 def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> None:
     """Write entries beside those of other claims; an entry that was not run replaces no other."""
     make_folder(out / scale)
-    with (out / scale / f".{RESULTS}.lock").open("w") as lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX)  # several commands may run claims in one folder at once
+    # Several commands may run claims in one folder at once.
+    lock = lock_file(out / scale / f".{RESULTS}.lock", wait=True)
+    try:
         found = load_results(out, scale)
         for entry in entries:
             if entry["verdict"] != NOT_RUN or entry["claim"] not in found:
@@ -100,6 +130,8 @@ def update_results(out: Path, scale: Scale, entries: Iterable[Entry]) -> None:
         known = {str(number): entry for number, entry in sorted(found.items())}
         text = json.dumps({"scale": scale, "claims": known}, indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(out / scale / RESULTS, f"{text}\n".encode())
+    finally:
+        os.close(lock)
 
 
 def load_results(out: Path, scale: Scale) -> dict[int, Entry]:

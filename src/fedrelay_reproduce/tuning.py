@@ -8,14 +8,15 @@
 4. A trial is the beginning of a run of full length (a third by default), because growing groups depend on its end.
 
 `python -m fedrelay_reproduce.tuning NAME` runs a tuning, continues it after an interruption, and writes what was
-chosen, with every trial, to a JSON file of this package. Claims read their settings from there.
+chosen, with every trial, to a JSON file of this package. Claims read their settings from there. With `--results FOLDER`
+the scores of finished trials are kept in that folder, so that a tuning can go on without its runs on another machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -29,8 +30,9 @@ from fedrelay.experiment.spec import set_path, validate
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.result import on_validation
 from fedrelay.tuning.score import Rung
-from fedrelay.tuning.trial_runs import NO_OWN_INPUTS, TrialRun, executing
+from fedrelay.tuning.trial_runs import NO_OWN_INPUTS, ComparedRun, TrialRun, executing
 from fedrelay_reproduce.claim import ClaimTuning, Spec, merged
+from fedrelay_reproduce.records import plain
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 STEP = 10**0.5
@@ -62,8 +64,8 @@ Search = Generator[list[Settings], Sequence[float | None], list[Trial]]
 """Yields the settings to try next, is sent their scores in the same order, and returns all trials."""
 
 
-def search(hyperparameter: Mapping[str, Sequence[Any]]) -> Search:
-    """The trials of one method by rules 1 and 2."""
+def search(hyperparameter: Mapping[str, Sequence[Any] | Callable[[Settings], list[Any]]]) -> Search:
+    """The trials of one method by rules 1 and 2; values may depend on the settings with the best learning rate."""
     trials: list[Trial] = []
 
     def wave(tried: list[Settings]) -> Generator[list[Settings], Sequence[float | None], None]:
@@ -79,7 +81,8 @@ def search(hyperparameter: Mapping[str, Sequence[Any]]) -> Search:
         yield from wave([{"train.lr": float(f"{beyond:.2g}")}])
     best_rate = best_of(trials).settings
     for key, values in hyperparameter.items():
-        yield from wave([{**best_rate, key: value} for value in values])
+        tried = values(best_rate) if callable(values) else values
+        yield from wave([{**best_rate, key: value} for value in tried])
     return trials
 
 
@@ -88,27 +91,60 @@ def best_of(trials: Sequence[Trial]) -> Trial:
     return max(trials, key=lambda trial: trial.rank)
 
 
-def tune(tuning: ClaimTuning, out: Path, processes: int) -> dict[str, list[Trial]]:
-    """All trials of every method; runs below `out` that are there already are not done again."""
+def tune(tuning: ClaimTuning, out: Path, processes: int, results: Path | None = None) -> dict[str, list[Trial]]:
+    """All trials of every method; those that are finished below `out` or in `results` are not done again."""
     spec = merged(tuning.experiment.spec(tuning.scale), {"data": {"validation": VALIDATION}})
     entries = {entry.name: _entry(given) for entry, given in _named(spec)}
     searches = {name: search(tuning.hyperparameters.get(name, {})) for name in entries}
     wanted = {name: next(each) for name, each in searches.items()}
+    scores = FinishedTrials.load(
+        results and results / "tuning" / f"{tuning.name}.json", {**spec, "share": tuning.share}
+    )
     found: dict[str, list[Trial]] = {}
-    with executing(processes, NO_OWN_INPUTS, lambda run: print(f"  {run.title}", flush=True)) as execute:
+    with executing(processes, NO_OWN_INPUTS, scores.take_up) as execute:
         while wanted:
             runs = {
                 name: [_run(tuning, spec, entries[name], name, settings, out) for settings in tried]
                 for name, tried in wanted.items()
             }
-            execute([run for each in runs.values() for run in each])
+            left = [run for each in runs.values() for run in each if run.title not in scores.by_title]
+            for run in left:
+                if run.done:
+                    scores.take_up(run)
+            execute([run for run in left if run.title not in scores.by_title])
             before, wanted = wanted, {}
             for name in before:
                 try:
-                    wanted[name] = searches[name].send([score(run) for run in runs[name]])
+                    wanted[name] = searches[name].send([scores.by_title[run.title] for run in runs[name]])
                 except StopIteration as end:
                     found[name] = end.value
     return {name: found[name] for name in entries}
+
+
+@dataclass(frozen=True)
+class FinishedTrials:
+    """The scores of finished trials by their titles, kept in a file if there is one."""
+
+    path: Path | None
+    settings: Any
+    by_title: dict[str, float | None]
+
+    @classmethod
+    def load(cls, path: Path | None, spec: Spec) -> FinishedTrials:
+        """What a file says; nothing if it was made with other settings."""
+        known = json.loads(path.read_bytes()) if path is not None and path.is_file() else {}
+        same = known.get("settings") == plain(spec)
+        return cls(path, plain(spec), known["scores"] if same else {})
+
+    def take_up(self, run: TrialRun | ComparedRun) -> None:
+        """Add a trial that has finished."""
+        assert isinstance(run, TrialRun)  # methods are compared by claims
+        print(f"  {run.title}", flush=True)
+        self.by_title[run.title] = score(run)
+        if self.path is not None:
+            text = json.dumps({"settings": self.settings, "scores": self.by_title}, indent=1, ensure_ascii=False)
+            make_folder(self.path.parent)
+            write_atomically(self.path, f"{text}\n".encode())
 
 
 def score(run: TrialRun) -> float | None:
@@ -191,10 +227,11 @@ def main() -> None:
     parser.add_argument("name", nargs="+", choices=[*known])
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for all runs")
     parser.add_argument("--jobs", type=int, default=cores(), help="worker processes")
+    parser.add_argument("--results", type=Path, help="folder in which scores of finished trials are kept")
     given = parser.parse_args()
     for name in given.name:
         tuning = known[name]
-        found = tune(tuning, given.out, given.jobs)
+        found = tune(tuning, given.out, given.jobs, given.results)
         text = json.dumps(_facts(tuning, found), indent=1, ensure_ascii=False)
         make_folder(Path(str(TUNED)))
         write_atomically(Path(str(TUNED)) / f"{name}.json", f"{text}\n".encode())

@@ -7,10 +7,11 @@ those of today, with its criteria. No rule was ever relaxed.
 2. A check holds if its mean margin over seeds is positive (or zero, where equality is allowed). Otherwise it fails.
 3. With two or more seeds, a check is inconclusive if the absolute value of its mean margin is smaller than twice its
    standard error over seeds. Beside it stands the 95 % interval of the margin, by Student's t over seeds, which are
-   paired: 4.3 standard errors on either side with three seeds, 2.8 with five. So an interval may contain 0 although
-   the check is decided; then the verdict is marked as weak. The detectable effect is the smallest true margin that
-   these seeds would show to be above 0, at 95 %, with a probability of 80 %. Equalities (`==`) are exact: every seed
-   must agree, and they are never inconclusive.
+   paired: 4.3 standard errors on either side with three seeds, 2.8 with five. So an interval may contain 0 although the
+   check is decided. Where there is no difference at all, chance decides a check of three seeds in 18 % of the cases, of
+   five seeds in 12 %: a verdict that rests on such a check is marked as weak. The detectable effect is the smallest
+   true margin that these seeds would show to be above 0, at 95 %, with a probability of 80 %. Equalities (`==`) are
+   exact: every seed must agree, and they are never inconclusive.
 4. A check is inconclusive if a number is missing, or if a run diverged, unless the claim says how divergence counts.
 5. A target that a run never reached counts as reached one round after its last. A check is inconclusive if a
    much later round would change the outcome, for a seed or for the mean over seeds, or if neither side reached the
@@ -29,7 +30,7 @@ from statistics import fmean
 from typing import Literal
 
 from fedrelay.metrics.paired_differences import PairedDifference
-from fedrelay_reproduce.criteria import Check, Combination, Condition, Sign, number
+from fedrelay_reproduce.criteria import Check, Combination, Condition, Sign, Unit, number
 
 Verdict = Literal["holds", "does not hold", "inconclusive"]
 NEEDED_ERRORS = 2.0
@@ -61,6 +62,8 @@ class CheckResult:
     """The smallest true margin that these seeds would show with a probability of 80 %."""
 
     arithmetic: bool = False
+    unit: Unit = ""
+    """The unit of both sides."""
 
 
 def judge(seeds: Sequence[Sequence[Condition]]) -> tuple[Verdict, list[CheckResult]]:
@@ -117,7 +120,8 @@ def _check(seeds: Sequence[Check]) -> CheckResult:
     verdict, reason = decide(sign, margins)
     left, right = (tuple(pair[side].soon for pair in sides) for side in (0, 1))
     known = (None, None) if sign == "==" else (interval(margins), detectable(margins))
-    return CheckResult(text, sign, verdict, left, right, tuple(margins), reason, *known, arithmetic)
+    unit = sides[0][0].unit or sides[0][1].unit
+    return CheckResult(text, sign, verdict, left, right, tuple(margins), reason, *known, arithmetic, unit)
 
 
 def margin(sign: Sign, left: float, right: float) -> float:
@@ -152,7 +156,7 @@ def decide(sign: Sign, margins: Sequence[float]) -> tuple[Verdict, str | None]:
     if len(margins) > 1:
         error = PairedDifference(tuple(margins)).standard_error
         if abs(mean) < NEEDED_ERRORS * error:
-            return "inconclusive", f"the margin {mean:.4g} is smaller than two standard errors of {error:.4g}"
+            return "inconclusive", "the margin is smaller than two of its standard errors"
     return ("holds" if met(sign, mean) else "does not hold"), None
 
 

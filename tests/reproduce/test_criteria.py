@@ -65,6 +65,14 @@ def test_what_is_missing_says_why(found, reason):
     assert found.missing == reason
 
 
+def test_levels_are_in_percent_and_their_differences_in_points():
+    accuracy = Measured("a", {"accuracy": 0.5, "transfers": 3.0}).accuracy
+    assert {each.unit for each in (accuracy, accuracy - 0.1, 0.7 * accuracy, mean(accuracy, accuracy))} == {"%"}
+    gain = accuracy - 0.7 * accuracy
+    assert {each.unit for each in (gain, abs(gain), mean(gain, gain), 2 * gain - gain)} == {"points"}
+    assert (accuracy / accuracy).unit == Measured("a", {"transfers": 3.0}).transfers.unit == ""
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="unknown measure 'acuracy' \\(did you mean 'accuracy'\\?\\)"):
         _ = A.acuracy

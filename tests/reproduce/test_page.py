@@ -42,7 +42,7 @@ def test_our_side_of_a_claim():
     doubtful = {**kept, "verdict": "inconclusive"}
     lost = {"text": "a is greater", "sign": ">", "left": [], "right": [], "margins": [], "reason": "seed 1 was not run"}
     entry = {"verdict": "does not hold", "scale": "small", "checks": [kept, missed, doubtful, lost]}
-    assert list(our_numbers(entry)) == ["1 >= 0.5", "0 >= 0.5 ✗", "1 >= 0.5 ?", "seed 1 was not run"]
+    assert list(our_numbers(entry)) == ["1 ≥ 0.5", "0 ≥ 0.5 ✗", "1 ≥ 0.5 ?", "seed 1 was not run"]
     assert list(our_numbers({"verdict": "not run", "reason": None})) == ["–"]
 
 
@@ -99,7 +99,24 @@ def test_a_verdict_shows_its_interval_and_whether_it_is_weak():
     page = reproduction_page({1: claim(1)}, {1: {**ENTRY, "checks": [weak]}}, {})
     assert "| a \\| b | 3.0 ± 1.0 | > | 1 | 2.0 [-0.5, 4.5] | 3.1 | holds (its interval contains 0) |" in page
     assert "| 3.0 ± 1.0 > 1, margin 2.0 [-0.5, 4.5] | small | 3:20 | holds (weakly) |" in page
-    assert verdict_words({**ENTRY, "checks": [{**check, "interval": (1.0, 3.0)}]}) == "holds"
+    strong = {**check, "interval": (1.0, 3.0)}
+    assert verdict_words({**ENTRY, "checks": [strong]}) == "holds"
+    assert verdict_words({**ENTRY, "checks": [strong, weak]}) == "holds (weakly)"
+    failed = {**strong, "verdict": "does not hold", "interval": (-3.0, -1.0)}
+    assert verdict_words({**ENTRY, "verdict": "does not hold", "checks": [failed, weak]}) == "does not hold"
+    weakly_failed = {**failed, "interval": (-3.0, 1.0)}
+    assert verdict_words({**ENTRY, "verdict": "does not hold", "checks": [weakly_failed]}) == "does not hold (weakly)"
+
+
+def test_accuracies_are_shown_in_percent_and_their_margins_in_points():
+    check = {
+        **ENTRY["checks"][0], "unit": "%", "left": [0.18, 0.2], "right": [0.05, 0.05], "margins": [0.13, 0.15],
+        "interval": (0.0129, 0.2671), "detectable": 0.1,
+    }  # fmt: skip
+    page = reproduction_page({1: claim(1)}, {1: {**ENTRY, "checks": [check]}}, {})
+    assert "| a \\| b | 19.0 ± 1.4 % | > | 5 % | 14 [1, 27] points | 10 | holds |" in page
+    gain = reproduction_page({1: claim(1)}, {1: {**ENTRY, "checks": [{**check, "unit": "points"}]}}, {})
+    assert "| a \\| b | 19.0 ± 1.4 points | > | 5 points | 14 [1, 27] points | 10 | holds |" in gain
 
 
 def test_a_claim_of_arithmetic_alone_says_so():
@@ -123,11 +140,11 @@ def test_the_first_edition_stays_on_the_page():
 def test_the_short_table_has_the_claims_that_say_most():
     claims = {number: claim(number) for number in (1, 2, 3, 25)}
     assert headline_table(claims, {1: ENTRY, 3: ENTRY}, "docs/page.md").splitlines() == [
-        "| # | claim | paper | ours | verdict |",
-        "|---|---|---|---|---|",
-        "| 1 | [Title 1](docs/page.md#claim-1) | 2 \\| 1 | 2 > 1 | holds |",
-        "| 2 | [Title 2](docs/page.md#claim-2) | 2 \\| 1 | – | not run |",
-        "| 25 | [Title 25](docs/page.md#claim-25) | 2 \\| 1 | – | not run |",
+        "| # | claim | paper | verdict |",
+        "|---|---|---|---|",
+        "| 1 | [Title 1](docs/page.md#claim-1) | 2 \\| 1 | holds |",
+        "| 2 | [Title 2](docs/page.md#claim-2) | 2 \\| 1 | not run |",
+        "| 25 | [Title 25](docs/page.md#claim-25) | 2 \\| 1 | not run |",
         "",
         "Of 4 claims 2 hold, 0 do not, 0 are inconclusive, 2 were not run. [All of them](docs/page.md).",
     ]

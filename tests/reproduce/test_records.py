@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Measured, Results, rounds_to
+from fedrelay_reproduce.catalogue import load_claims
+from fedrelay_reproduce.page import reproduction_page
 from fedrelay_reproduce.records import record_path, write_record
-from fedrelay_reproduce.results import NOT_RUN, entry_of, recorded_entries, write_records
+from fedrelay_reproduce.results import NOT_RUN, at_larger_scale, entry_of, recorded_entries, write_records
 from fedrelay_reproduce.scaled_claim import scaled_claim
 
 TEXT = """One is better.
@@ -71,11 +74,44 @@ def test_runs_are_not_taken_from_records_unless_asked(tmp_path):
     assert entry_of(scaled_claim(CLAIM, "small", tmp_path / "none"))["verdict"] == NOT_RUN
 
 
-def test_records_made_of_records_are_the_same(tmp_path):
+def test_nothing_is_written_where_nothing_is_new(tmp_path):
     path = recorded(tmp_path)
     before = path.read_bytes()
     scaled = scaled_claim(CLAIM, "small", tmp_path / "none", records=tmp_path)
-    entry = {**entry_of(scaled), "versions": {"fedrelay": "1"}}
-    write_records(scaled, entry, tmp_path)
-    assert json.loads(path.read_text())["runs"] == json.loads(before)["runs"]
+    write_records(scaled, tmp_path)
+    assert path.read_bytes() == before
     assert "loss" not in json.loads(before)["runs"]["fedavg"]["1"]["curve"]
+
+
+def test_a_larger_scale_wins_and_at_equal_scales_the_runs_that_are_here():
+    def entry(scale, verdict="holds", **more):
+        return {"scale": scale, "verdict": verdict, **more}
+
+    small, medium, open_ = entry("small"), entry("medium"), entry("medium", NOT_RUN)
+    newer = entry("medium", here=True)
+    here, recorded = {1: small, 2: newer, 3: open_, 4: small}, {1: medium, 2: medium, 3: small, 5: medium}
+    assert at_larger_scale(here, recorded) == {1: medium, 2: newer, 3: small, 4: small, 5: medium}
+
+
+def test_the_page_is_what_the_results_beside_it_say(tmp_path):
+    docs, claims = Path(__file__).parents[2] / "docs", load_claims()
+    entries = recorded_entries(claims, "small", tmp_path, docs / "reproduction" / "results")
+    assert len(entries) >= 3
+    names = {number: f"reproduction/{number:02}.png" for number in entries}
+    pictures = {number: name for number, name in names.items() if (docs / name).is_file()}
+    # 'fedrelay reproduce --write docs' makes it again
+    assert reproduction_page(claims, entries, pictures) == (docs / "reproduction.md").read_text(encoding="utf-8")
+
+
+def test_a_claim_goes_on_from_the_runs_that_were_finished_elsewhere(tmp_path):
+    records, half = tmp_path / "records", {"fedavg": {1: run("fedavg", 0.6, 3)}, "fedseq": {}}
+    path = record_path(records, "small", "01/only")
+    write_record(path, ONLY.spec("small"), half, {"versions": {}, "seconds": {"1": 2.5}})
+    scaled = scaled_claim(CLAIM, "small", tmp_path / "none", records=records)
+    left = [(each.method, each.seed) for each in scaled.experiments["only"].runs if not each.done]
+    assert left == [("fedavg", 2), ("fedseq", 1), ("fedseq", 2)]
+    known = recorded_entries({1: CLAIM}, "small", tmp_path / "none", records)[1]
+    assert (known["verdict"], known["reason"]) == (NOT_RUN, "3 of 4 runs at scale small are still to be done")
+    more = {"fedavg": {2: run("fedavg", 0.61, 3)}, "fedseq": {1: run("fedseq", 0.8, 2), 2: run("fedseq", 0.82, 2)}}
+    write_record(path, ONLY.spec("small"), more, {"versions": {}, "seconds": {"2": 2.5}})
+    assert entry_of(scaled_claim(CLAIM, "small", tmp_path / "none", records=records))["verdict"] == "holds"

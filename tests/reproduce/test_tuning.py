@@ -67,6 +67,21 @@ def test_runs_are_the_beginning_of_the_full_run_on_validation_samples(tmp_path, 
     assert tune(wanted, tmp_path, processes=1)["fedavg"] == found  # nothing is done twice
 
 
+def test_finished_trials_are_kept_without_their_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "RATES", (0.01, 0.1))
+    monkeypatch.setattr(tuning, "EXTENSIONS", 0)
+    spec = {"methods": ["fedavg"], "data": {"name": "digits", "clients": 5, "samples": 200}, "rounds": 3, "fraction": 1}
+    wanted = ClaimTuning("toy", ClaimExperiment("15/toy", spec), scale="small")
+    found = tune(wanted, tmp_path / "runs", 1, tmp_path / "results")
+    kept = json.loads((tmp_path / "results" / "tuning" / "toy.json").read_text())
+    assert list(kept["scores"].values()) == [trial.score for trial in found["fedavg"]]
+    assert tune(wanted, tmp_path / "elsewhere", 1, tmp_path / "results") == found
+    assert not (tmp_path / "elsewhere").exists()
+    other = ClaimTuning("toy", ClaimExperiment("15/toy", {**spec, "fraction": 0.5}), scale="small")
+    tune(other, tmp_path / "elsewhere", 1, tmp_path / "results")  # scores of other settings do not count
+    assert (tmp_path / "elsewhere").exists()
+
+
 def test_claims_take_what_was_chosen_for_a_label_a_method_or_its_beginning(monkeypatch):
     chosen = {"methods": {"fedseq": {"settings": {"train.lr": 0.5}}, "fast": {"settings": {"train.lr": 0.7}}}}
     monkeypatch.setattr(tuning, "tuned_settings", lambda name: chosen)
@@ -89,3 +104,11 @@ def test_methods_that_are_not_tuned_yet_are_refused():
 def test_one_hyperparameter_of_few_values():
     with pytest.raises(fr.SpecError, match="fedadam: tune one setting beside the learning rate, of at most 4 values"):
         ClaimTuning("toy", TUNING.experiment, {"fedadam": {"merge.lr": (1, 2, 3, 4, 5)}})
+
+
+def test_every_scale_has_its_own_tuning_and_only_comparisons_have_one():
+    plain = ClaimExperiment("1/plain", {"methods": ["fedavg"]}, tuned={"medium": "toy"})
+    assert (plain.tuning("medium"), plain.tuning("small")) == ("toy", None)
+    assert plain.but("1/other", {}).tuning("medium") == "toy"
+    assert plain.but("1/own", {}, tuned={"medium": "own"}).tuning("medium") == "own"
+    assert plain.but("1/groups", {"groupings": {}}, kind="groups").tuning("medium") is None

@@ -58,7 +58,7 @@ def test_one_check(sign, margins, verdict):
 
 
 def test_the_reason_of_doubt_is_given():
-    assert decide(">", [2.0, -1.0])[1] == "the margin 0.5 is smaller than two standard errors of 1.5"
+    assert decide(">", [2.0, -1.0])[1] == "the margin is smaller than two of its standard errors"
 
 
 def check(left: Operand, sign: Sign, right: Operand) -> Check:

@@ -9,14 +9,15 @@ Published: Accuracy at α = 0: FedSeq 81.89 % against FedAvg 71.27 % on CIFAR-10
 Holds if: FedSeq's mean accuracy over the last rounds (10 at scale small, 50 at medium) is at least 5 points above
 FedAvg's.
 
-Scale small: Fashion-MNIST instead of CIFAR-10, 100 clients with 200 images of one class each, a small CNN, learning
-rate 0.05, batches of 20, one epoch, a fifth of the clients a round, groups of 10 (greedy, KL of confidence vectors), 60
-rounds.
+Scale small: Fashion-MNIST instead of CIFAR-10, 100 clients with 200 images of one class each, a small CNN, batches of
+20, so ten steps a hop (the paper: two), learning rate 0.05 for all methods, a fifth of the clients a round, groups of
+10 (greedy, KL of confidence vectors), 60 rounds.
 
 Scale medium: 20,000 images of CIFAR-10, tested on 4,000; 200 clients with 100 images each, a small CNN, batches of 50,
 so two steps a hop, weight decay 0.0004, a fifth of the clients a round, groups of 10 (greedy, KL of confidence
-vectors), 500 rounds (the paper: 500 clients, LeNet, 10,000 rounds). Evaluated every 5 rounds; means over the last 50.
-Learning rates were tuned at α = 0.
+vectors), 300 rounds (the paper: 500 clients, LeNet, 10,000 rounds). Evaluated every 5 rounds; means over the last 50.
+Learning rates were tuned at α = 0 with runs of 167 rounds. 500 rounds had been planned; they were cut for want of time
+before any run of this scale was judged.
 
 Shows: accuracy_last, client_updates, longest_route, virtual_seconds
 """
@@ -52,7 +53,7 @@ ALPHA_0 = ClaimExperiment(
         "data": {"name": "cifar10", "test_samples": 4000, "clients": 200},
         "train": {"batch_size": 50, "weight_decay": 0.0004},
         "grouping": {"min_samples": 1000},
-        "rounds": 500,
+        "rounds": 300,
         "eval": {"every": 5, "last": 10},
     },
     full={
@@ -63,7 +64,7 @@ ALPHA_0 = ClaimExperiment(
         "rounds": 10000,
         "eval": {"every": 10},
     },
-    tuned="cifar10",
+    tuned={"medium": "cifar10"},
 )
 
 FEDDYN = {"terms": {"drift": {"alpha": 0.1}}, "train": {"clip": 10}}
@@ -82,7 +83,7 @@ TUNING = ClaimTuning(
                 "fedcyclic",
             ]
         },
-        medium={},
+        medium={"rounds": 500},
     ),
 )
 """The methods of claims 1 to 3, 5 to 7, 9, 12 and 13; FedSeq with other groups or loops has FedSeq's learning rate."""

@@ -9,7 +9,8 @@ times fewer at α = 0.2 and 0.5.
 
 Holds if: At α = 0 FedSeq comes to 70 % of centralised accuracy in a third of FedAvg's rounds or fewer.
 
-Scale small: The runs of claim 1; centralised training is ten epochs on the same 20,000 images.
+Scale small: The runs of claim 1; centralised training is ten epochs on the same 20,000 images with learning rate
+0.05, not tuned.
 
 Scale medium: The runs of claim 1; centralised training is 30 epochs on the same images with learning rate 0.05, not
 tuned.

@@ -8,16 +8,22 @@ Published: Balance ratio on CIFAR-10, mean over α = 0, 0.2 and 0.5: greedy by c
 and cosine .311, Gini .298, KL .271, k-means of classifiers .207, Wasserstein .08, random .068; groups cover 75 to 90 %
 of the classes.
 
-Holds if: Greedy groups have a higher balance ratio than k-means groups of classifiers, in the mean over cosine, KL and
-Gini; those have a higher one than random groups; groups by the Wasserstein distance are within 0.02 of random ones.
+Holds if: In the mean over α = 0, 0.2 and 0.5, greedy groups have a higher balance ratio than k-means groups of
+classifiers (greedy: the mean over cosine, KL and Gini); those have a higher one than random groups; groups by the
+Wasserstein distance are within 0.02 of random ones.
 
-Scale small: Groups only; nothing is trained except profiles (10 epochs): Fashion-MNIST, 200 clients with 100 images, α
-= 0.2 alone, groups of 800 images.
+Scale small: Groups only; nothing is trained except profiles (10 epochs): Fashion-MNIST, 200 clients with 100 images,
+groups of 800 images.
+
+Reading (small, holds): At α = 0 every balance ratio is 0, because eight clients with one class each cannot hold ten
+classes, so only α = 0.2 and 0.5 tell groupings apart here. The order is the published one, with cosine of classifiers
+first. Random groups are balanced better than published (.107 against .068), and k-means groups are barely ahead of
+them: by .019, with an interval that nearly reaches 0.
 
 Shows: balance_ratio, covered_classes, median_cpd, groups
 """
 
-from fedrelay_reproduce import Check, Claim, Condition, Results, mean
+from fedrelay_reproduce import Check, Claim, Condition, Number, Results, mean
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 
 GROUPINGS = {
@@ -32,19 +38,23 @@ GROUPINGS = {
 }
 SMOKE = {name: {"min_samples": 190, **({"epochs": 5} if options else {})} for name, options in GROUPINGS.items()}
 
-GROUPS = ALPHA_0.but(
+ALPHA_02 = ALPHA_0.but(
     "10/groups",
     {"data": {"test_samples": 1000, "clients": 200, "alpha": 0.2}, "groupings": GROUPINGS},
     smoke={"data": {"test_samples": None, "clients": 60}, "groupings": SMOKE},
     full={"data": {"test_samples": None, "clients": 500}},
     kind="groups",
 )
+ONE_CLASS = ALPHA_02.but("10/alpha_0", {"data": {"alpha": 0}})
+ALPHA_05 = ALPHA_02.but("10/alpha_05", {"data": {"alpha": 0.5}})
 
 
-def criterion(groups: Results) -> list[Condition]:
-    greedy = mean(*(groups[name].balance_ratio for name in ("cosine_clf", "cosine_conf", "gini_conf", "kl_conf")))
-    kmeans, random = groups["kmeans_clf"].balance_ratio, groups["random"].balance_ratio
-    wasserstein = groups["wasserstein_conf"].balance_ratio
+def criterion(alpha_0: Results, alpha_02: Results, alpha_05: Results) -> list[Condition]:
+    def balance(*groupings: str) -> Number:
+        return mean(*(of[name].balance_ratio for of in (alpha_0, alpha_02, alpha_05) for name in groupings))
+
+    greedy = balance("cosine_clf", "cosine_conf", "gini_conf", "kl_conf")
+    kmeans, random, wasserstein = balance("kmeans_clf"), balance("random"), balance("wasserstein_conf")
     return [
         Check("greedy groups are better balanced than k-means groups, in the mean", greedy, ">", kmeans),
         Check("k-means groups are better balanced than random ones", kmeans, ">", random),
@@ -52,4 +62,4 @@ def criterion(groups: Results) -> list[Condition]:
     ]
 
 
-CLAIM = Claim(10, __doc__, criterion, {"groups": GROUPS})
+CLAIM = Claim(10, __doc__, criterion, {"alpha_0": ONE_CLASS, "alpha_02": ALPHA_02, "alpha_05": ALPHA_05})

@@ -65,7 +65,7 @@ SHARDS = ClaimExperiment(
         "model": {"name": "leaf-cnn"},
         "rounds": 500,
     },
-    tuned="femnist",
+    tuned={"medium": "femnist"},
 )
 
 TUNING = ClaimTuning(

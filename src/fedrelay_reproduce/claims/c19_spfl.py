@@ -14,9 +14,16 @@ mean; and, as SPFL does ten times the work in a round, it also ends above FedAvg
 Scale small: 5,000 images of Fashion-MNIST, ten clients, Dirichlet 0.5, the small LeNet, learning rate 0.02, batches of
 32; 15 rounds of FedAvg, then ten of SPFL. The control has 12 rounds of FedAvg with ten epochs.
 
-Scale medium: 10,000 images, 60 rounds of FedAvg, then 20 of SPFL (the paper: CIFAR-10, ResNet-18, 100 and 50). The
-control has 26 rounds of FedAvg with ten epochs, as many passes over the data. Learning rates are tuned with a third of
-the rounds of either phase; SPFL with another method has SPFL's.
+Scale medium: The same images, 40 rounds of FedAvg, then ten of SPFL (the paper: CIFAR-10, ResNet-18, 100 and 50). The
+control has 14 rounds of FedAvg with ten epochs, as many passes over the data. Learning rates are tuned with a third of
+the rounds of either phase; SPFL with another method has SPFL's, the control is tuned by itself. 10,000 images, 60 and
+20 rounds had been planned; they were cut for want of time before any run of this scale was made.
+
+Reading (medium, holds): Ten rounds of SPFL end 1.7 points above ten more rounds of FedAvg, with 2.8 times the client
+updates, and 1.1 above FedAvg with as many passes over the data; the paper has 3.9 and no such control. Of the other
+seven methods six gain 1.8 to 7.0 points, the weakest most; FedDyn, the best of them alone, loses 1.4. With SPFL all but
+FedDyn end within half a point of SPFL alone, so it is SPFL that lifts them. Three seeds, and learning rates tuned with
+a third of the rounds.
 
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 """
@@ -65,7 +72,7 @@ WARM = ClaimExperiment(
         "train": {"batch_size": 8},
         "rounds": 8,
     },
-    medium={"methods": ["fedavg", spfl(60)], "data": {"samples": 10000}, "rounds": 80, "eval": {"last": 5}},
+    medium={"methods": ["fedavg", spfl(40)], "rounds": 50},
     full={
         "methods": ["fedavg", spfl(100)],
         "data": {"name": "cifar10", "samples": None, "test_samples": None},
@@ -74,15 +81,22 @@ WARM = ClaimExperiment(
         "rounds": 150,
         "eval": {"last": 10},
     },
-    tuned="fashion-mnist",
+    tuned={"medium": "fashion-mnist"},
 )
+
+
+def fedavg(epochs: int) -> dict[str, Any]:
+    """FedAvg with several epochs a hop."""
+    return {"method": "fedavg", "label": f"fedavg, {epochs} epochs", "train": {"epochs": epochs}}
+
 
 WORK = WARM.but(
     "19/work",
-    {"methods": [{"method": "fedavg", "label": "fedavg, 10 epochs", "train": {"epochs": 10}}], "rounds": 12},
+    {"methods": [fedavg(10)], "rounds": 12},
     smoke={"rounds": 4},
-    medium={"rounds": 26},
+    medium={"rounds": 14},
     full={"rounds": 60},
+    tuned={"medium": "fashion-mnist-epochs"},
 )
 """FedAvg with as many passes over the data as SPFL after FedAvg."""
 
@@ -90,16 +104,23 @@ OTHER_METHODS = WARM.but(
     "19/others",
     {"methods": others(15)},
     smoke={"methods": others(4)},
-    medium={"methods": others(60)},
+    medium={"methods": others(40)},
     full={"methods": others(100)},
 )
 
 TUNING = ClaimTuning(
     "fashion-mnist",
-    WARM.but("19/tuning", {"methods": ["fedavg", spfl(20), *OTHERS]}, medium={"rounds": 27}),
+    WARM.but("19/tuning", {"methods": ["fedavg", spfl(13), *OTHERS]}, medium={"rounds": 16}),
     share=1,
 )
 """A third of the rounds of either phase; SPFL with another method has SPFL's learning rate."""
+
+TUNING_OF_WORK = ClaimTuning(
+    "fashion-mnist-epochs",
+    WARM.but("19/tuning-work", {"methods": [fedavg(10), fedavg(20)]}, medium={"rounds": 5}),
+    share=1,
+)
+"""FedAvg with many epochs, for the controls of claims 19 and 20."""
 
 
 def criterion(warm: Results, work: Results, others: Results) -> list[Condition]:
@@ -112,4 +133,10 @@ def criterion(warm: Results, work: Results, others: Results) -> list[Condition]:
     ]
 
 
-CLAIM = Claim(19, __doc__, criterion, {"warm": WARM, "work": WORK, "others": OTHER_METHODS}, tunings=(TUNING,))
+CLAIM = Claim(
+    19,
+    __doc__,
+    criterion,
+    {"warm": WARM, "work": WORK, "others": OTHER_METHODS},
+    tunings=(TUNING, TUNING_OF_WORK),
+)

@@ -12,45 +12,52 @@ is shown beside them.
 
 Scale small: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 115, 12 and 6 rounds.
 
-Scale medium: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 260, 26 and 13 rounds, with the
-learning rate tuned for one epoch.
+Scale medium: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 140, 14 and 7 rounds, each
+tuned by itself with Dirichlet 0.5.
+
+Reading (medium, inconclusive): SPFL is 1.1 points below FedAvg with 10 epochs and 2.9 above that with 20; either may be
+chance, as only 5 to 6 points could have been detected. With as many client updates as SPFL, in more rounds of one
+epoch, FedAvg reaches 82.1 %, more than all three.
 
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 """
 
 from fedrelay_reproduce import Check, Claim, Condition, Results
+from fedrelay_reproduce.claims.c19_spfl import WORK, fedavg
 from fedrelay_reproduce.claims.c21_spfl_and_skew import STRONG
 
 ONE = STRONG.but(
     "20/one",
     {"methods": ["fedavg"], "rounds": 115},
     smoke={"rounds": 28},
-    medium={"rounds": 260},
+    medium={"rounds": 140},
     full={"rounds": 600},
 )
 
 TEN = STRONG.but(
     "20/ten",
-    {"methods": ["fedavg"], "train": {"epochs": 10}, "rounds": 12},
-    smoke={"train": {"epochs": 6}, "rounds": 5},
-    medium={"rounds": 26},
+    {"methods": [fedavg(10)], "rounds": 12},
+    smoke={"rounds": 3},
+    medium={"rounds": 14},
     full={"rounds": 60},
+    tuned=WORK.tuned,
 )
 
 TWENTY = STRONG.but(
     "20/twenty",
-    {"methods": ["fedavg"], "train": {"epochs": 20}, "rounds": 6},
-    smoke={"train": {"epochs": 12}, "rounds": 3},
-    medium={"rounds": 13},
+    {"methods": [fedavg(20)], "rounds": 6},
+    smoke={"rounds": 1},
+    medium={"rounds": 7},
     full={"rounds": 30},
+    tuned=WORK.tuned,
 )
 
 
 def criterion(strong: Results, ten: Results, twenty: Results) -> list[Condition]:
     spfl = strong["spfl"].accuracy_last
     return [
-        Check("SPFL ends above FedAvg with 10 epochs", spfl, ">", ten["fedavg"].accuracy_last),
-        Check("SPFL ends above FedAvg with 20 epochs", spfl, ">", twenty["fedavg"].accuracy_last),
+        Check("SPFL ends above FedAvg with 10 epochs", spfl, ">", ten["fedavg, 10 epochs"].accuracy_last),
+        Check("SPFL ends above FedAvg with 20 epochs", spfl, ">", twenty["fedavg, 20 epochs"].accuracy_last),
     ]
 
 

@@ -7,16 +7,21 @@ In short: 76.3 → 77.9 %
 Published: Label skew 71.39 → 71.71 %, domain shift 76.32 → 77.87 % (FedAvg 78.37 %); each half alone is of little use
 or harmful.
 
-Holds if: SPFL with GLAM is at least as good as SPFL on images of a domain that no client has, in the mean over four
-domains.
+Holds if: On images of a domain that no client has, in the mean over four domains, SPFL gains by GLAM more than one test
+image of 359, 0.28 points: less would be noise.
 
 Scale small: Digits as they are, turned by 45 degrees, inverted and noisy as four domains; two clients of each of three
 domains, tested on the fourth; a dense network, 30 rounds. Both sides do the same work. There are no photographs of real
 domains here, and without them the paper's statement cannot be tested: this is the nearest there is.
+
+Reading (small, does not hold): On this stand-in GLAM gains nothing: it changes accuracy by −0.5 points on plain,
+−0.2 on turned and −0.3 on noisy digits in the mean of three seeds; one test image is .3. Inverted digits show
+nothing, because no model recognises any. This is no evidence about photographs of real domains.
 """
 
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, mean
 
+TEST_IMAGES = 359
 PLAIN = ClaimExperiment(
     "24/plain",
     {
@@ -47,7 +52,7 @@ NOISY = PLAIN.but("24/noisy", {"data": {"shifts": ["none", "rotation", "inversio
 def criterion(plain: Results, turned: Results, inverted: Results, noisy: Results) -> list[Condition]:
     domains = (plain, turned, inverted, noisy)
     with_glam, without = (mean(*(each[name].accuracy_last for each in domains)) for name in ("spfl+glam", "spfl"))
-    return [Check("SPFL with GLAM ends at least as high as SPFL", with_glam, ">=", without)]
+    return [Check("SPFL gains by GLAM more than one test image", with_glam - without, ">", 1 / TEST_IMAGES)]
 
 
 CLAIM = Claim(24, __doc__, criterion, {"plain": PLAIN, "turned": TURNED, "inverted": INVERTED, "noisy": NOISY})

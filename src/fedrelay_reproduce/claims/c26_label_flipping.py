@@ -8,9 +8,9 @@ Published: CIFAR-10, α = 100: FedSeq 76.1 % without attackers, at most 2.6 poin
 2.3 less. Fixed pairs harm more than random ones, four classes more than two.
 
 Holds if: In the mean over FedSeq and FedAvg, fixed pairs harm at least as much as random ones; in the mean over both
-attacks, FedSeq is better than FedAvg.
+attacks, FedSeq is better than FedAvg. That four classes harm more than two is not tested.
 
-Scale small: The runs of claim 3 with α = 100, and the same with half of the clients in half of the groups exchanging
+Scale small: The setting of claim 1 with α = 100, and the same with half of the clients in half of the groups exchanging
 T-shirts with shirts and dresses with sandals.
 
 Shows: accuracy_last, accuracy_classes

@@ -10,8 +10,7 @@ FedDyn loses there (its table: 25.51 % against 24.68 %).
 Holds if: FedDyn gains less over FedAvg with 291 writers, of whom a twentieth take part, than with 50 writers, of whom
 three tenths do: as many clients a round on the same data.
 
-Scale small: FEMNIST by writer, a small CNN, 100 rounds, gradients clipped at 10; beside it FedAvg and FedSeq on
-Shakespeare by role, which the criterion does not look at.
+Scale small: FEMNIST by writer, a small CNN, 100 rounds, gradients clipped at 10. There is no Stack Overflow here.
 
 Shows: accuracy_last, client_updates, longest_route, virtual_seconds
 """
@@ -47,25 +46,10 @@ FEW = WRITERS.but(
 )
 """As many clients a round as with all writers, out of fewer."""
 
-ROLES = ClaimExperiment(
-    "29/roles",
-    {
-        "methods": ["fedavg", {"method": "fedseq", "grouping": {"max_clients": 4, "min_samples": 1000000}}],
-        "data": {"name": "shakespeare", "partition": "natural", "clients": 100, "samples": 40000, "test_samples": 2000},
-        "model": {"name": "char-lstm"},
-        "train": {"lr": 1, "batch_size": 100, "weight_decay": 0.0001},
-        "rounds": 15,
-        "fraction": 0.2,
-        "eval": {"every": 3, "last": 2},
-    },
-    smoke={"data": {"clients": 40, "samples": 20000, "test_samples": 200}, "rounds": 1},
-    full={"data": {"samples": None, "test_samples": None}, "rounds": 250},
-)
-
 
 def criterion(writers: Results, few: Results) -> list[Condition]:
     seldom, often = (of["feddyn"].accuracy_last - of["fedavg"].accuracy_last for of in (writers, few))
     return [Check("FedDyn gains less over FedAvg with many writers than with few", seldom, "<", often)]
 
 
-CLAIM = Claim(29, __doc__, criterion, {"writers": WRITERS, "few": FEW, "roles": ROLES})
+CLAIM = Claim(29, __doc__, criterion, {"writers": WRITERS, "few": FEW})

@@ -12,7 +12,7 @@ from fedrelay_reproduce.experiments.comparison import ComparisonRuns
 from fedrelay_reproduce.experiments.groups import GroupComparison
 from fedrelay_reproduce.experiments.image_recovery import ImageRecovery
 from fedrelay_reproduce.experiments.transfers import TransferCounts
-from fedrelay_reproduce.records import load_record
+from fedrelay_reproduce.records import load_record, record_path
 from fedrelay_reproduce.tuning import with_tuned_settings
 
 __all__ = [
@@ -43,9 +43,9 @@ def open_runs(
 ) -> ExperimentRuns:
     """The runs of an experiment at a scale, in its folder below `out`, or else as its record below `records` says."""
     spec = merged(experiment.spec(scale), {"train": {"device": device}} if device is not None else {})
-    if scale == "medium" and experiment.kind == "comparison" and experiment.tuned is not None:
-        spec = with_tuned_settings(spec, experiment.tuned)
-    record = load_record(records, scale, experiment, spec) if records is not None else None
+    if (tuning := experiment.tuning(scale)) is not None:
+        spec = with_tuned_settings(spec, tuning)
+    record = load_record(record_path(records, scale, experiment.folder), spec) if records is not None else None
     runs = KINDS[experiment.kind](experiment.folder, out / scale / experiment.folder, spec, tuple(seeds), record)
     try:
         _ = runs.names

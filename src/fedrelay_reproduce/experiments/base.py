@@ -71,8 +71,16 @@ class ExperimentRuns(ABC):
         write_atomically(path, spec)
 
     def done(self, run: ClaimRun) -> bool:
-        """Whether a run is complete or has failed for good."""
-        return self._file(run.seed).is_file() or self.recorded(self.names[0], run.seed) is not None
+        """Whether a run is complete or has failed for good, here or by the record."""
+        return self.done_here(run) or self.recorded(run.method or self.names[0], run.seed) is not None
+
+    def done_here(self, run: ClaimRun) -> bool:
+        """Whether a run is complete or has failed for good in the folder."""
+        return self._file(run.seed).is_file()
+
+    def finished(self, name: str, seed: int) -> bool:
+        """Whether everything is known of a method or grouping with one seed."""
+        return any(run.done for run in self.runs if run.seed == seed and run.method in (None, name))
 
     def recorded(self, name: str, seed: int) -> Measured | None:
         """What the record says of a run."""

@@ -10,9 +10,11 @@ import numpy as np
 import yaml
 
 from fedrelay.files import make_folder, write_atomically
-from fedrelay.runtime.comparison import SPEC, load_comparison, run_entry, run_folder
-from fedrelay.runtime.run_folder import RunFolderReader
+from fedrelay.runtime.comparison import run_entry
+from fedrelay.runtime.comparison_result import load_comparison, run_folder
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 from fedrelay.runtime.run_status import FAILURES, Failure
+from fedrelay.runtime.spec_files import COMPARISON_SPEC
 from fedrelay_reproduce.criteria import Measured
 from fedrelay_reproduce.experiments.base import ClaimRun, ComparedMethods, Values, other_settings
 
@@ -31,7 +33,7 @@ class ComparisonRuns(ComparedMethods):
         return [ClaimRun(self, seed, name) for name, seed in self.experiments]
 
     def open(self) -> None:
-        path, seeds = self.folder / SPEC, self.seeds
+        path, seeds = self.folder / COMPARISON_SPEC, self.seeds
         if path.is_file() and any(self.folder.glob("*/seed-*")):
             before = load_comparison(self.folder)
             if before.model_copy(update={"seeds": seeds}) != self.comparison:
@@ -41,10 +43,9 @@ class ComparisonRuns(ComparedMethods):
         spec = self.comparison.model_copy(update={"seeds": seeds}).model_dump(mode="json", exclude={"out"})
         write_atomically(path, yaml.safe_dump(spec, sort_keys=False).encode())
 
-    def done(self, run: ClaimRun) -> bool:
+    def done_here(self, run: ClaimRun) -> bool:
         path = self.path(str(run.method), run.seed)
-        here = (path / "result.json").is_file() or _failure(path) is not None
-        return here or self.recorded(str(run.method), run.seed) is not None
+        return (path / "result.json").is_file() or _failure(path) is not None
 
     def execute(self, run: ClaimRun) -> None:
         entry, experiment = self.experiments[str(run.method), run.seed]
