@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay import compare
-from fedrelay.runtime.comparison import ComparisonResult, MethodResults
+from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
 
 DOCS = Path(__file__).parent.parent / "docs"
 METHODS = (

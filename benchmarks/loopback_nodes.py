@@ -35,10 +35,17 @@ class LoopbackNodes:
     processes: Mapping[str, int]
     """Node → the id of its process."""
 
+    superlink: int
+    """The id of the SuperLink's process."""
+
 
 @contextmanager
 def loopback_nodes(
-    folder: Path, clients: Mapping[str, Path], options: Sequence[str], test: str | Path
+    folder: Path,
+    clients: Mapping[str, Path],
+    options: Sequence[str],
+    test: str | Path,
+    program: Sequence[str] = ("-m", "fedrelay"),
 ) -> Iterator[LoopbackNodes]:
     """Start a SuperLink and a node for each client, and end them.
 
@@ -47,6 +54,7 @@ def loopback_nodes(
         clients: Name of a node → the folder in which it runs.
         options: Options of `fedrelay node`. A function `MODULE:FUNCTION` may be in a script of this folder.
         test: The test samples at the server.
+        program: What Python runs as `fedrelay` at a node.
     """
     from fedrelay.engines.flower.superlink import SuperLink
 
@@ -60,13 +68,14 @@ def loopback_nodes(
         link = stack.enter_context(SuperLink(server, "127.0.0.1", _free_port()))
         link.register()
         nodes = {
-            name: stack.enter_context(_node(name, place, server, link.address, options))
+            name: stack.enter_context(_node(name, place, server, link.address, options, program))
             for name, place in clients.items()
         }
         for name, process in nodes.items():
             _await_ready(name, process, server)
         engine = {"name": "flower", "superlink": link.address, "folder": server, "test": test, "wait": PATIENCE}
-        yield LoopbackNodes(engine, {name: process.pid for name, process in nodes.items()})
+        processes = {name: process.pid for name, process in nodes.items()}
+        yield LoopbackNodes(engine, processes, link.process.pid)
 
 
 def _command(*words: object) -> None:
@@ -84,11 +93,11 @@ def _log(server: Path, name: str) -> Path:
 
 @contextmanager
 def _node(
-    name: str, place: Path, server: Path, address: str, options: Sequence[str]
+    name: str, place: Path, server: Path, address: str, options: Sequence[str], program: Sequence[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A node's process, which computes with one thread, as workers of the other engines do."""
     trust = ("--key", str(_key(server, name)), "--ca", str(server / "ca.pem"), "--superlink", address)
-    command = [sys.executable, "-m", "fedrelay", "node", *options, *trust, "--patience", "60"]
+    command = [sys.executable, *program, "node", *options, *trust, "--patience", "60"]
     searched = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
     with _log(server, name).open("wb") as log:
         process = subprocess.Popen(

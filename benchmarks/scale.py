@@ -1,9 +1,11 @@
-"""Time and memory by number of clients: 10³ … 10⁶ synthetic clients, 100 of them per round.
+"""Time, memory and files by number of clients: 10³ … 10⁶ synthetic clients, 100 of them per round.
 
     .venv/bin/python benchmarks/scale.py                 print the table
     .venv/bin/python benchmarks/scale.py --write         also write docs/scale.md and docs/scale.png
     .venv/bin/python benchmarks/scale.py --most 100000   stop earlier
     .venv/bin/python benchmarks/scale.py --smoke         one small size once
+
+FedAvg samples clients; FedSeq forms random groups of all of them and samples groups.
 
 Every size runs in its own process, and the sizes alternate, so that other load on the machine does not hit only one of
 them. Memory is the sum of the peaks of the main process and all workers; shared pages are counted more than once, so
@@ -20,14 +22,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 DOCS = Path(__file__).parent.parent / "docs"
-GOAL_RATIO, GOAL_BYTES = 1.2, 2 * 10**9
+GOAL_RATIO, GOAL_BYTES, GOAL_FIRST_ROUND = 1.2, 2 * 10**9, 3.0
 VISITED, ROUNDS, WARM_UP, WORKERS = 100, 30, 5, 2
+METHODS = {"fedavg": "FedAvg", "fedseq": "FedSeq"}
+
+Runs = list[dict[str, float]]
+Found = dict[tuple[str, int], Runs]
+"""What was measured, by method and number of clients."""
 
 
-def measure(clients: int) -> dict[str, float]:
-    """One federation in this process: seconds a round (median) and peak memory."""
+def measure(method: str, clients: int) -> dict[str, float]:
+    """One federation in this process: seconds a round (median), until the end of round 1, peak memory and file size."""
     import fedrelay as fr
     from fedrelay.data.synthetic import LogNormalSizes, SyntheticFederation
 
@@ -44,71 +52,87 @@ def measure(clients: int) -> dict[str, float]:
     federation = SyntheticFederation(clients, alpha=1.0, beta=1.0, size_rule=LogNormalSizes(log_std=0.0))
     watch = Stopwatch()
     settings = {"rounds": ROUNDS, "fraction": VISITED / clients, "every": 10, "workers": WORKERS}
-    fr.run("fedavg", data=federation, callbacks=watch, **settings)
+    with TemporaryDirectory() as folder:
+        fr.run(method, data=federation, callbacks=watch, out=Path(folder) / "run", **settings)
+        files = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
     laps = [later - sooner for sooner, later in zip(watch.moments, watch.moments[1:], strict=False)][WARM_UP:]
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
         "seconds": statistics.median(laps),
         "first_round": watch.moments[0] - began,
         "bytes": 1024.0 * (own + WORKERS * children),
+        "files": files,
     }
 
 
-def repetitions(sizes: list[int], repeats: int) -> dict[int, list[dict[str, float]]]:
-    """Every size as often as asked, in turn."""
-    found: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
+def repetitions(sizes: list[int], repeats: int) -> Found:
+    """Every method and size as often as asked, in turn."""
+    found: Found = {(method, size): [] for method in METHODS for size in sizes}
     for repeat in range(repeats):
-        for size in sizes:
-            print(f"repetition {repeat + 1} of {repeats}: {size:,} clients …", file=sys.stderr)
-            child = subprocess.run(
-                [sys.executable, __file__, "--measure", str(size)], stdout=subprocess.PIPE, text=True, check=True
-            )
-            found[size].append(json.loads(child.stdout))
+        for method, size in found:
+            print(f"repetition {repeat + 1} of {repeats}: {METHODS[method]}, {size:,} clients …", file=sys.stderr)
+            command = [sys.executable, __file__, "--measure", method, str(size)]
+            child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            found[method, size].append(json.loads(child.stdout))
     return found
 
 
-def table(found: dict[int, list[dict[str, float]]]) -> str:
-    """Median and range of every size, and the ratio to the first, as Markdown."""
+def table(found: Found) -> str:
+    """Median and range of every method and size, as Markdown."""
     lines = [
-        "| clients | ms per round (median) | range | start to end of round 1, s | peak memory, MB |",
-        "|---:|---:|---:|---:|---:|",
+        "| method | clients | ms per round (median) | range | end of round 1, s | peak memory, MB | files, kB |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for size, runs in found.items():
+    for (method, size), runs in found.items():
         laps = [1e3 * run["seconds"] for run in runs]
         first = statistics.median(run["first_round"] for run in runs)
-        memory = max(run["bytes"] for run in runs) / 1e6
+        memory, files = max(run["bytes"] for run in runs) / 1e6, max(run["files"] for run in runs) / 1e3
         median, lowest, highest = statistics.median(laps), min(laps), max(laps)
-        lines.append(f"| {size:,} | {median:.1f} | {lowest:.1f}–{highest:.1f} | {first:.2f} | {memory:,.0f} |")
+        cells = [METHODS[method], f"{size:,}", f"{median:.1f}", f"{lowest:.1f}–{highest:.1f}", f"{first:.2f}"]
+        lines.append(f"| {' | '.join([*cells, f'{memory:,.0f}', f'{files:,.0f}'])} |")
     return "\n".join(lines)
 
 
-def verdict(found: dict[int, list[dict[str, float]]]) -> str:
+def verdict(found: Found) -> str:
     """Whether the goals are met."""
-    medians = [statistics.median(run["seconds"] for run in runs) for runs in found.values()]
-    ratio, memory = medians[-1] / medians[0], max(run["bytes"] for runs in found.values() for run in runs)
-    flat = "met" if ratio <= GOAL_RATIO else "NOT met"
+    sentences = []
+    for method, name in METHODS.items():
+        medians = [statistics.median(run["seconds"] for run in runs) for (of, _), runs in found.items() if of == method]
+        ratio = medians[-1] / medians[0]
+        flat = "met" if ratio <= GOAL_RATIO else "NOT met"
+        sentences.append(f"{name}: {ratio:.2f}× (goal at most {GOAL_RATIO}×: {flat}).")
+    last = max(size for _, size in found)
+    first = statistics.median(run["first_round"] for run in found["fedseq", last])
+    soon = "met" if first < GOAL_FIRST_ROUND else "NOT met"
+    memory = max(run["bytes"] for runs in found.values() for run in runs)
     small = "met" if memory < GOAL_BYTES else "NOT met"
     return (
-        f"Time per round, last size over first: {ratio:.2f}× (goal at most {GOAL_RATIO}×: {flat}). "
+        f"Time per round, last size over first: {' '.join(sentences)} "
+        f"FedSeq with {last:,} clients ends its first round after {first:.1f} s "
+        f"(goal under {GOAL_FIRST_ROUND} s: {soon}). "
         f"Peak memory: {memory / 1e9:.2f} GB (goal under {GOAL_BYTES / 1e9:.0f} GB: {small})."
     )
 
 
-def draw(found: dict[int, list[dict[str, float]]], path: Path) -> None:
+def draw(found: Found, path: Path) -> None:
     """Time and memory against the number of clients."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    sizes = list(found)
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    laps = [[1e3 * run["seconds"] for run in runs] for runs in found.values()]
-    medians = [statistics.median(runs) for runs in laps]
-    left.plot(sizes, medians, "o-", color="#0072B2")
-    left.fill_between(sizes, [min(r) for r in laps], [max(r) for r in laps], color="#0072B2", alpha=0.2, linewidth=0)
-    left.set(xscale="log", xlabel="clients", ylabel="ms a round", ylim=(0, 1.5 * max(medians)))
-    right.plot(sizes, [max(run["bytes"] for run in runs) / 1e9 for runs in found.values()], "o-", color="#D55E00")
+    slowest = 0.0
+    for (method, name), colour in zip(METHODS.items(), ("#0072B2", "#D55E00"), strict=True):
+        of_method = {size: runs for (of, size), runs in found.items() if of == method}
+        sizes, laps = list(of_method), [[1e3 * run["seconds"] for run in runs] for runs in of_method.values()]
+        medians = [statistics.median(runs) for runs in laps]
+        slowest = max(slowest, *medians)
+        left.plot(sizes, medians, "o-", color=colour, label=name)
+        left.fill_between(sizes, [min(r) for r in laps], [max(r) for r in laps], color=colour, alpha=0.2, linewidth=0)
+        right.plot(sizes, [max(run["bytes"] for run in runs) / 1e9 for runs in of_method.values()], "o-", color=colour)
+    left.set(xscale="log", xlabel="clients", ylabel="ms a round", ylim=(0, 1.5 * slowest))
+    left.legend(frameon=False)
     right.set(xscale="log", xlabel="clients", ylabel="peak memory, GB", ylim=(0, 2))
     for axes in (left, right):
         axes.grid(alpha=0.3)
@@ -120,14 +144,17 @@ def draw(found: dict[int, list[dict[str, float]]], path: Path) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", type=int, metavar="CLIENTS", help="measure one size in this process, print JSON")
+    parser.add_argument(
+        "--measure", nargs=2, metavar=("METHOD", "CLIENTS"), help="measure one size in this process, print JSON"
+    )
     parser.add_argument("--most", type=int, default=1_000_000, help="the largest number of clients")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of every size")
     parser.add_argument("--write", action="store_true", help="write docs/scale.md and docs/scale.png")
     parser.add_argument("--smoke", action="store_true", help="check that it works; write nothing")
     options = parser.parse_args()
     if options.measure:
-        print(json.dumps(measure(options.measure)))
+        method, clients = options.measure
+        print(json.dumps(measure(method, int(clients))))
         return
     if options.smoke:
         found = repetitions([VISITED], repeats=1)
@@ -141,8 +168,9 @@ def main() -> None:
     if options.write:
         draw(found, DOCS / "scale.png")
         page = (
-            "# Scale\n\nSynthetic clients of equal size; FedAvg trains on "
-            f"{VISITED} of them per round with {WORKERS} workers. Made by `benchmarks/scale.py --write`.\n\n"
+            "# Scale\n\nSynthetic clients of equal size; methods train on "
+            f"{VISITED} of them per round with {WORKERS} workers. FedSeq forms random groups of all. "
+            "Made by `benchmarks/scale.py --write`.\n\n"
             f"{table(found)}\n\n{verdict(found)}\n\n![Time and memory by number of clients](scale.png)\n"
         )
         (DOCS / "scale.md").write_text(page)

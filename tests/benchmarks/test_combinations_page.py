@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,16 +10,8 @@ import fedrelay as fr
 
 
 @pytest.fixture(scope="module")
-def combinations() -> ModuleType:
-    """The command itself."""
-    path = Path(__file__).parents[2] / "benchmarks" / "combinations.py"
-    spec = importlib.util.spec_from_file_location("combinations_command", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
+def combinations(load_benchmark):
+    return load_benchmark("combinations")
 
 
 def outcomes(combinations, accuracy):

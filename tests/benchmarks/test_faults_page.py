@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,15 +11,8 @@ import fedrelay as fr
 
 
 @pytest.fixture(scope="module")
-def faults() -> ModuleType:
-    """The command itself."""
-    path = Path(__file__).parents[2] / "benchmarks" / "faults.py"
-    spec = importlib.util.spec_from_file_location("faults_command", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def faults(load_benchmark):
+    return load_benchmark("faults")
 
 
 def outcome(faults, **accuracies):

@@ -1,0 +1,372 @@
+"""Every method against every other, tuned alike, on sixteen sets of clients: the contest.
+
+    .venv/bin/python benchmarks/contest.py                     run what is missing of the cells for design
+    .venv/bin/python benchmarks/contest.py --frozen            run what is missing of the frozen cells
+    .venv/bin/python benchmarks/contest.py --only digits-0     only some cells, by name
+    .venv/bin/python benchmarks/contest.py --write             also write docs/contest.md
+    .venv/bin/python benchmarks/contest.py --smoke             one cell, three methods, two rounds
+
+A cell is a data set, how it is dealt out, and how many clients take part. In every cell:
+
+1. Screening. Every entrant has the same budget: five learning rates, up to two more while the best is at the edge, and
+   three values of one setting of its own; an entrant without one tries three learning rates near the best. One seed,
+   scored on validation samples. Test samples have no say.
+2. Final. FedAvg, FedSeq, our own entrants and the four others that are best in the screening run with five fresh
+   seeds and are scored on test samples. All have the same client updates. Those that sent more bytes, or took longer by
+   the virtual clock, than the leanest of them also run with as few rounds as fit its bytes, or its time.
+
+The result of every run is appended to `docs/contest/CELL.jsonl`, and no run whose result is there is done again: stop
+it whenever you like. Cells whose data are not found are left out. About 14 hours of one core for all cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from contest_page import page
+from workloads import available
+
+import fedrelay as fr
+from fedrelay.engines.local.executor import one_thread
+from fedrelay.engines.local.simulation_engine import cores
+from fedrelay.experiment.method_hyperparameters import Hyperparameter, hyperparameter_of
+from fedrelay.files import make_folder
+from fedrelay.routes.base import sampled_count
+from fedrelay.runtime.side_by_side import side_by_side
+from fedrelay_reproduce.tuning import Settings, best_of, search
+
+NEAR = (0.6, 0.8, 1.5)
+"""Factors of the best learning rate, for entrants without a setting of their own."""
+
+TUNING_SEED, SEEDS = 101, (1, 2, 3, 4, 5)
+FINALISTS = 4
+"""How many go on besides FedAvg, FedSeq and our own."""
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Clients, a model, and how long they train."""
+
+    name: str
+    title: str
+    data: str
+    rounds: int
+    settings: Mapping[str, Any]
+    client_count: int = 100
+    frozen: bool = False
+    """Whether our own method was settled before this cell was run for the first time."""
+
+    @property
+    def clients_per_round(self) -> int:
+        return sampled_count(self.client_count, self.settings["fraction"])
+
+
+def _images(name: str, title: str, data: str, alpha: float, fraction: float, *, frozen: bool, **other: Any) -> Cell:
+    settings = {"clients": 100, "alpha": alpha, "fraction": fraction, "batch_size": 10, **other}
+    title = f"{title}, α = {alpha:g}, C = {fraction:g}"
+    return Cell(name, title, data, settings.pop("rounds"), settings, settings["clients"], frozen)
+
+
+_FASHION = {"samples": 6000, "test_samples": 2000, "model": "mlp", "rounds": 60}
+_CIFAR = {"samples": 4000, "test_samples": 2000, "model": "cnn-s", "rounds": 60, "clients": 50}
+CELLS = (
+    _images("digits-0", "Digits", "digits", 0.0, 0.2, frozen=False, model="mlp", rounds=60),
+    _images("digits-0.1", "Digits", "digits", 0.1, 0.05, frozen=True, model="mlp", rounds=120),
+    _images("digits-0.5", "Digits", "digits", 0.5, 0.2, frozen=False, model="mlp", rounds=60),
+    _images("fashion-0", "Fashion-MNIST", "fashion-mnist", 0.0, 0.2, frozen=False, **_FASHION),
+    _images("fashion-0-few", "Fashion-MNIST", "fashion-mnist", 0.0, 0.05, frozen=True, **{**_FASHION, "rounds": 160}),
+    _images("fashion-0.1", "Fashion-MNIST", "fashion-mnist", 0.1, 0.2, frozen=True, **_FASHION),
+    _images("fashion-0.5", "Fashion-MNIST", "fashion-mnist", 0.5, 0.1, frozen=False, **{**_FASHION, "rounds": 100}),
+    _images("cifar-0", "CIFAR-10", "cifar10", 0.0, 0.2, frozen=False, **_CIFAR),
+    _images("cifar-0.1", "CIFAR-10", "cifar10", 0.1, 0.1, frozen=True, **{**_CIFAR, "rounds": 100}),
+    _images("cifar-0.5", "CIFAR-10", "cifar10", 0.5, 0.2, frozen=True, **_CIFAR),
+    Cell(
+        "femnist",
+        "FEMNIST, 100 writers, C = 0.1",
+        "femnist",
+        50,
+        {"clients": 100, "fraction": 0.1, "model": "cnn-s", "batch_size": 10},
+    ),
+    Cell(
+        "femnist-all",
+        "FEMNIST, 16 writers, C = 1",
+        "femnist",
+        48,
+        {"clients": 16, "fraction": 1.0, "model": "cnn-s", "batch_size": 10},
+        client_count=16,
+        frozen=True,
+    ),
+    Cell(
+        "hospitals", "Heart disease, four hospitals, C = 1", "heart-disease", 20, {"fraction": 1.0, "batch_size": 16}, 4
+    ),
+    Cell(
+        "hospitals-half",
+        "Heart disease, four hospitals, C = 0.5",
+        "heart-disease",
+        40,
+        {"fraction": 0.5, "batch_size": 16},
+        client_count=4,
+        frozen=True,
+    ),
+    Cell("vowel", "Vowels, 15 speakers, C = 0.4", "vowel", 60, {"fraction": 0.4, "model": "mlp", "batch_size": 8}, 15),
+    Cell(
+        "shakespeare",
+        "Shakespeare, 40 roles, C = 0.2",
+        "shakespeare",
+        30,
+        {"clients": 40, "fraction": 0.2, "batch_size": 32, "samples": 4000, "test_samples": 2000},
+        client_count=40,
+        frozen=True,
+    ),
+)
+
+AHEAD = {"server.lookahead": 0.9, "server.ramp": True, "schedule": "cosine"}
+"""The server stage and the schedule of our own method, which every rival also gets."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method with settings of its own."""
+
+    name: str
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    ours: bool = False
+
+    @property
+    def hyperparameter(self) -> Hyperparameter | None:
+        """The setting that is tuned beside the learning rate."""
+        own = hyperparameter_of(self.method)
+        if own is None and "server.lookahead" in self.settings:
+            return hyperparameter_of("lookahead")
+        return own
+
+
+RIVALS = (
+    "fedavg", "fedprox", "scaffold", "feddyn", "feddc", "fedavgm", "fedadam", "fedyogi", "fedcyclic", "fedseq",
+    "fedseqinter", "fedseq2par", "fedgsp", "wfsl+fedavg", "spfl",
+)  # fmt: skip
+WARMED = {"wfsl+fedavg": {"warmup.cycles": 3}}
+ENTRANTS = (
+    Entrant("relay", "relay", {"schedule": "cosine"}, ours=True),
+    Entrant("relay, random groups", "relay", {"schedule": "cosine", "grouping.assign": "random"}, ours=True),
+    Entrant("relay, groups by classifiers", "relay", {"schedule": "cosine", "grouping.profile": "clf"}, ours=True),
+    *(Entrant(name, name, WARMED.get(name, {})) for name in RIVALS),
+    *(Entrant(f"{name}, ahead", name, {**WARMED.get(name, {}), **AHEAD}) for name in RIVALS),
+)
+ALWAYS_FINAL = ("fedavg", "fedseq")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what is asked for."""
+
+    cell: Cell
+    entrant: Entrant
+    chosen: Settings
+    seed: int
+    rounds: int
+
+    @property
+    def key(self) -> str:
+        """By which its result is found again; other settings of the cell or the entrant have another key."""
+        chosen = ", ".join(f"{path} {value:g}" for path, value in sorted(self.chosen.items()))
+        everything = json.dumps([self.entrant.method, self.cell.data, self.settings], sort_keys=True, default=str)
+        digest = hashlib.sha256(everything.encode()).hexdigest()[:8]
+        return f"{self.entrant.name} | {chosen} | {self.rounds} rounds | seed {self.seed} | {digest}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings that are not the same in every run."""
+        return {
+            **self.cell.settings,
+            **self.entrant.settings,
+            **self.chosen,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "eval": {"every": max(1, self.rounds // 20), "last": 2},
+            "stop": {"max_updates": self.cell.clients_per_round * self.rounds},
+        }
+
+    def measure(self) -> dict[str, Any]:
+        """Do it. A run that diverges has no score."""
+        common = {"data": self.cell.data, "validation": 0.2, "workers": 1, "progress": False}
+        try:
+            with one_thread():
+                found = fr.run(self.entrant.method, **common, **self.settings)
+        except fr.DivergedError:
+            return {"score": None, "validation": None}
+        of_validation = [row[f"validation_{found.metric}"] for row in found.history[-2:]]
+        return {
+            "metric": found.metric,
+            "score": found.score_last,
+            "validation": sum(of_validation) / len(of_validation),
+            "updates": found.client_updates,
+            "rounds": found.rounds,
+            "bytes": found.bytes,
+            "virtual_seconds": found.virtual_seconds,
+            "seconds": found.seconds,
+        }
+
+
+class Results:
+    """The results of a cell, in a file to which every run is appended as it ends."""
+
+    def __init__(self, path: Path, jobs: int) -> None:
+        self.path, self.jobs = path, jobs
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        self.known: dict[str, dict[str, Any]] = {each["run"]: each for each in map(json.loads, lines)}
+
+    def of(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
+        """The result of each run; those that are not known are done now."""
+        left = list({run.key: run for run in runs if run.key not in self.known}.values())
+        for run, found in side_by_side(Run.measure, left, min(self.jobs, len(left))) if left else ():
+            self.known[run.key] = {"run": run.key, **found}
+            make_folder(self.path.parent)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(self.known[run.key], ensure_ascii=False) + "\n")
+            print(f"  {run.cell.name}: {run.key}: {found['score'] and round(100 * found['score'], 1)}", flush=True)
+        return [self.known[run.key] for run in runs]
+
+
+@dataclass(frozen=True)
+class Screened:
+    """An entrant with the settings that were best on validation samples."""
+
+    entrant: Entrant
+    settings: Settings
+    score: float
+    trials: int
+
+
+def screen(cell: Cell, entrants: Sequence[Entrant], results: Results) -> list[Screened]:
+    """Tune all entrants side by side, wave by wave; the best first. One that always diverges is left out."""
+    searches = [search(_tuned_beside_the_rate(entrant.hyperparameter)) for entrant in entrants]
+    wanted = {number: next(each) for number, each in enumerate(searches)}
+    found: list[Screened] = []
+    while wanted:
+        runs = {
+            number: [Run(cell, entrants[number], tried, TUNING_SEED, cell.rounds) for tried in wave]
+            for number, wave in wanted.items()
+        }
+        results.of([run for each in runs.values() for run in each])
+        wanted = {}
+        for number, of_entrant in runs.items():
+            scores = [each["validation"] for each in results.of(of_entrant)]
+            try:
+                wanted[number] = searches[number].send(scores)
+            except StopIteration as end:
+                best = best_of(end.value)
+                if best.score is not None:
+                    found.append(Screened(entrants[number], best.settings, best.score, len(end.value)))
+    return sorted(found, key=lambda each: each.score, reverse=True)
+
+
+def _tuned_beside_the_rate(own: Hyperparameter | None) -> Mapping[str, Sequence[Any] | Callable[[Settings], list[Any]]]:
+    if own is not None:
+        return {own.key: own.values}
+    return {"train.lr": lambda best: [float(f"{factor * best['train.lr']:.2g}") for factor in NEAR]}
+
+
+def finalists(screened: Sequence[Screened]) -> list[Screened]:
+    """Those that go on: ours, FedAvg, FedSeq, and the best of the others."""
+    fixed = [each for each in screened if each.entrant.ours or each.entrant.name in ALWAYS_FINAL]
+    others = [each for each in screened if each not in fixed]
+    return [*fixed, *others[:FINALISTS]]
+
+
+COSTS = {"bytes": "bytes", "time": "virtual_seconds"}
+"""What is equal besides client updates → the cost of a run."""
+
+LEAST_ROUNDS = 4
+"""However lean the leanest entrant is: a warm-up has to end."""
+
+
+def finals(
+    cell: Cell, going: Sequence[Screened], results: Results, seeds: Sequence[int]
+) -> dict[str, dict[str, list[float | None]]]:
+    """Budget → entrant → its test score with each seed."""
+
+    def runs(each: Screened, rounds: int) -> list[Run]:
+        return [Run(cell, each.entrant, each.settings, seed, rounds) for seed in seeds]
+
+    full = {each.entrant.name: results.of(runs(each, cell.rounds)) for each in going}
+    found = {"updates": {name: [run["score"] for run in of] for name, of in full.items()}}
+    for budget, cost in COSTS.items():
+        costs = {name: [run[cost] for run in of if run["score"] is not None] for name, of in full.items()}
+        means = {name: sum(values) / len(values) for name, values in costs.items() if values}
+        least = min(means.values(), default=0.0)
+        scores: dict[str, list[float | None]] = {}
+        for each in going:
+            name = each.entrant.name
+            rounds = cell.rounds
+            if name in means and means[name] > 1.005 * least:
+                rounds = max(LEAST_ROUNDS, int(cell.rounds * least / means[name]))
+            scores[name] = [run["score"] for run in results.of(runs(each, rounds))]
+        found[budget] = scores
+    return found
+
+
+def run_cell(
+    cell: Cell, entrants: Sequence[Entrant], folder: Path, jobs: int, seeds: Sequence[int] = SEEDS
+) -> dict[str, Any]:
+    """Everything about a cell, as plain data for the page."""
+    results = Results(folder / f"{cell.name}.jsonl", jobs)
+    screened = screen(cell, entrants, results)
+    going = finalists(screened)
+    scores = finals(cell, going, results, seeds)
+    return {
+        "name": cell.name,
+        "title": cell.title,
+        "frozen": cell.frozen,
+        "metric": next(each["metric"] for each in results.known.values() if "metric" in each),
+        "screened": [(each.entrant.name, each.score, each.settings, each.trials) for each in screened],
+        "ours": [each.entrant.name for each in going if each.entrant.ours],
+        "scores": scores,
+    }
+
+
+def chosen_cells(names: Iterable[str] | None, *, frozen: bool) -> Iterator[Cell]:
+    """The cells that were asked for, if their data are found."""
+    return available(cell for cell in CELLS if (cell.name in names if names else cell.frozen == frozen))
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frozen", action="store_true", help="the frozen cells instead of those for design")
+    parser.add_argument("--only", nargs="+", choices=[cell.name for cell in CELLS], help="only these cells")
+    parser.add_argument("--jobs", type=int, default=cores(), help="worker processes")
+    parser.add_argument("--results", type=Path, default=DOCS / "contest", help="where results are kept")
+    parser.add_argument("--write", action="store_true", help="write docs/contest.md")
+    parser.add_argument("--smoke", action="store_true", help="check that it works; keep and write nothing")
+    options = parser.parse_args()
+    if options.smoke:
+        small = replace(
+            CELLS[0], rounds=2, settings={**CELLS[0].settings, "samples": 300, "clients": 10}, client_count=10
+        )
+        entrants = [each for each in ENTRANTS if each.name in ("relay", "fedavg", "fedseq")]
+        with tempfile.TemporaryDirectory() as folder:
+            print("\n".join(page([run_cell(small, entrants, Path(folder), 1, seeds=(1, 2))])))
+        return
+    found = [
+        run_cell(cell, ENTRANTS, options.results, options.jobs)
+        for cell in chosen_cells(options.only, frozen=options.frozen)
+    ]
+    text = "\n".join(page(found)) + "\n"
+    print(text)
+    if options.write:
+        (DOCS / "contest.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The page of the contest: who won which cell, by how much, and how certain that is."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fedrelay.metrics.paired_differences import PairedDifference, more_than_chance
+
+BUDGETS = {"updates": "client updates", "bytes": "bytes", "time": "virtual time"}
+OURS = "relay"
+"""The entrant that is judged; the others of ours are rows of their own."""
+
+Scores = Mapping[str, Sequence[float | None]]
+Cells = Sequence[Mapping[str, Any]]
+
+
+def mean(scores: Sequence[float | None]) -> float:
+    """The mean score in per cent; a run that diverged counts as nothing learned."""
+    return 100 * statistics.fmean(score or 0.0 for score in scores)
+
+
+def best_rival(cell: Mapping[str, Any], budget: str) -> str:
+    """The entrant that is not ours with the best mean on test samples: the hardest one to beat."""
+    scores: Scores = cell["scores"][budget]
+    return max((name for name in scores if name not in cell["ours"]), key=lambda name: mean(scores[name]))
+
+
+def lead(cell: Mapping[str, Any], budget: str) -> PairedDifference:
+    """How many points we are ahead of the best rival, seed by seed."""
+    scores: Scores = cell["scores"][budget]
+    pairs = zip(scores[OURS], scores[best_rival(cell, budget)], strict=True)
+    return PairedDifference(tuple(100 * ((one or 0.0) - (two or 0.0)) for one, two in pairs))
+
+
+def outcomes(cells: Cells, budget: str) -> list[str]:
+    """Won or tied by two standard errors; lost if a deficit survives Holm's correction over all cells."""
+    leads = [lead(cell, budget) for cell in cells]
+    certain = more_than_chance(leads)
+    found = []
+    for each, is_certain in zip(leads, certain, strict=True):
+        if each.mean > 2 * each.standard_error:
+            found.append("won")
+        elif each.mean < 0 and is_certain:
+            found.append("lost")
+        else:
+            found.append("tied" if each.mean >= -2 * each.standard_error else "behind")
+    return found
+
+
+def page(cells: Cells) -> Iterator[str]:
+    """docs/contest.md."""
+    yield "# The contest"
+    yield ""
+    yield textwrap.fill(
+        "Made by `benchmarks/contest.py --write`; its first lines say how. Test scores in per cent, means over seeds. "
+        "The rival of a cell is the entrant besides ours with the best mean on its test samples. Won: ahead by more "
+        "than two standard errors of the paired difference. Behind: a deficit of more than that. Lost: a deficit that "
+        "survives Holm's correction over all cells of the table. A run that diverged counts as 0.",
+        120,
+    )
+    for frozen, title in ((False, "Cells for design"), (True, "Frozen cells")):
+        chosen = [cell for cell in cells if cell["frozen"] == frozen]
+        if chosen:
+            yield from ("", f"## {title}")
+            for budget, words in BUDGETS.items():
+                yield from ("", f"### Equal {words}", "", *_table(chosen, budget))
+    yield from ("", "## All finalists, equal client updates", "")
+    for cell in cells:
+        yield from (f"**{cell['title']}** ({cell['metric']})", "", *_finalists(cell), "")
+
+
+def _table(cells: Cells, budget: str) -> Iterator[str]:
+    yield "| cell | relay | best rival | | lead, points (95 %) | |"
+    yield "|---|---:|---|---:|---:|---|"
+    results = outcomes(cells, budget)
+    for cell, outcome in zip(cells, results, strict=True):
+        scores, rival, ahead = cell["scores"][budget], best_rival(cell, budget), lead(cell, budget)
+        low, high = ahead.interval or (float("nan"), float("nan"))
+        yield (
+            f"| {cell['title']} | {mean(scores[OURS]):.1f} | {rival} | {mean(scores[rival]):.1f} | "
+            f"{ahead.mean:+.1f} ({low:+.1f} … {high:+.1f}) | {outcome} |"
+        )
+    counted = ", ".join(f"{results.count(each)} {each}" for each in ("won", "tied", "behind", "lost"))
+    yield from ("", f"Of {len(cells)} cells: {counted}.")
+
+
+def _finalists(cell: Mapping[str, Any]) -> Iterator[str]:
+    screened = {name: (score, settings, trials) for name, score, settings, trials in cell["screened"]}
+    yield "| entrant | test score | validation score, screening | chosen settings | trials |"
+    yield "|---|---:|---:|---|---:|"
+    scores: Scores = cell["scores"]["updates"]
+    for name in sorted(scores, key=lambda name: mean(scores[name]), reverse=True):
+        validation, settings, trials = screened[name]
+        spread = 100 * statistics.stdev(score or 0.0 for score in scores[name])
+        chosen = ", ".join(f"{path.rpartition('.')[2]} {value:g}" for path, value in settings.items())
+        yield f"| {name} | {mean(scores[name]):.1f} ± {spread:.1f} | {100 * validation:.1f} | {chosen} | {trials} |"
