@@ -17,7 +17,8 @@ SOURCE = Path(fedrelay.__file__).parent
 
 ROOMS = """
     engines.quiet_logging
-    errors files rng user_code experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
+    errors file_lock files notebook_display rng user_code utc_time
+    experiment.error_messages experiment.yaml_files experiment.sections experiment.spec
     experiment.part_serialization runtime.versions
     routes.plan routes.execution_overlay routes.arrival routes.async_progress
     grouping.group_count_growth
@@ -30,10 +31,13 @@ ROOMS = """
     privacy
     experiment.part_docs
     experiment.method_catalogue
+    experiment.method_registration
     experiment.resolved_options experiment.method_grammar experiment.method
     experiment.comparison_runs experiment.sweep_cells
     runtime.record_lines runtime.run_state runtime.unsaved_inputs
-    runtime.run_folder runtime.result experiment.data_and_model experiment.prepared_experiment engines.flower.node
+    runtime.html_table runtime.client_scores
+    runtime.run_folder_reader runtime.run_folder runtime.result
+    experiment.data_and_model experiment.prepared_experiment engines.flower.node
     cost.cost_model
     runtime.planner
     experiment
@@ -220,13 +224,54 @@ def test_published_claims_are_known_to_their_command_alone():
         assert not any(name.split(".")[0] == "cli" for name in imported), path
 
 
+def test_the_process_of_a_superlink_imports_nothing_else_of_fedrelay():
+    """It would take seconds and a few hundred megabytes."""
+    own = "engines.flower.wire.superlink_process"
+    imported = {name for module in MODULES if module.startswith(own) for name in imports_of(module)}
+    assert imported
+    assert all(name.startswith(own) for name in imported)
+
+
 def test_the_public_names():
     assert fedrelay.__all__ == sorted(fedrelay.__all__)
     assert all(getattr(fedrelay, name).__doc__ for name in fedrelay.__all__)
     assert not [name for name in fedrelay.__all__ if name in MODULES]  # a submodule would hide the function
 
 
-def test_importing_the_package_loads_no_heavy_extra():
-    heavy = "['matplotlib', 'ray', 'flwr', 'pandas', 'sklearn', 'ortools']"
-    code = f"import sys, fedrelay; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "ortools", "matplotlib", "pandas", "ray", "flwr")
+"""What takes long to import."""
+
+QUICK_COMMANDS = {
+    "--help": 0,
+    "--version": 0,
+    "methods": 0,
+    "show run": 0,
+    "run --help": 0,
+    "plan --help": 0,
+    "node --help": 0,
+    "run fedsek": 2,
+    "run fedseq+": 2,
+    "run fedseq --rounds 0": 2,
+    "plan fedseq --set rounds=x": 2,
+    "plan fedseq --set data.alpha=x": 2,
+    "show nowhere": 4,
+}
+"""Commands that train nothing, or refuse to start, and their exit codes."""
+
+
+def test_commands_that_train_nothing_load_nothing_heavy(tmp_path):
+    """In a process of its own, one after another; `import fedrelay` and its public errors are quick, too."""
+    fedrelay.run("fedavg", clients=2, rounds=1, workers=1, out=tmp_path / "run")
+    fedrelay.compare(["fedavg", "fedseq"], clients=2, rounds=1, workers=1, seeds=[1], out=tmp_path / "comparison")
+    code = f"""
+import sys, fedrelay
+from fedrelay.cli import main
+fedrelay.SpecError, fedrelay.Experiment
+for words, code in {QUICK_COMMANDS}.items():
+    assert main(words.split()) == code, words
+    assert not (found := [name for name in {HEAVY} if name in sys.modules]), (words, found)
+assert main(["show", "comparison"]) == 0
+assert not (found := [name for name in ("torch", "matplotlib", "sklearn") if name in sys.modules]), found
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -69,6 +69,10 @@ SAME = {
         ("shared-raw", {"warmup.ratio": 0, "warmup.pretrain": 0}),
         ("fedavg", {}),
     ),
+    "FedACG without look-ahead and pull is FedAvg": (
+        ("fedacg", {"terms.prox.mu": 0, "server.lookahead": 0}),
+        ("fedavg", {}),
+    ),
     "FedAvgM without momentum is FedAvg": (("fedavgm", {"merge.beta": 0}), ("fedavg", {})),
     "FedProx without pull is its route": (("fedseq+fedprox", {**THREES, "terms.prox.mu": 0}), ("fedseq", THREES)),
     "MOON without strength and head is its route": (
@@ -88,6 +92,15 @@ SAME = {
         ("spfl+glam", {"terms.glam.tau": 0, "terms.glam.rho": 0}),
         ("spfl", {}),
     ),
+    "Steps by size and equal ones are the same where all have as many samples": (
+        ("fedseq", {**THREES, "steps": "equal"}),
+        ("fedseq", {**THREES, "epochs": 1}),
+    ),
+    "A number of steps is an epoch of as many": (("fedavg", {"steps": 3}), ("fedavg", {"steps": "inverse-size"})),
+    "FedTM whose clients are all large is FedAvg first, then FedCyclic": (
+        ("fedtm", {"warmup.rounds": 2}),
+        ("fedavg-first+fedcyclic", {"warmup.rounds": 2}),
+    ),
     "A trimmed mean that cuts nobody off is the plain mean": (
         ("trimmed-mean", {"merge.share": 0}),
         ("fedavg", {"merge.weights": "uniform"}),
@@ -102,6 +115,7 @@ def test_the_same_bits(weights_of, claim):
 
 
 CLOSE = {
+    "Momentum after a mean is FedAvgM": (("fedavg", {"server.momentum": 0.9}), ("fedavgm", {})),
     "SPFL makes FedNova the plain mean": (("spfl+fednova", {}), ("spfl", {})),
     "SPFL makes FedDisco the plain mean": (("spfl+feddisco", {}), ("spfl", {})),
     "FedSeq with one client a group is FedAvg": (  # full batches, because each route shuffles in its own way

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import ClassVar
@@ -17,8 +18,14 @@ from pydantic import Field
 import fedrelay as fr
 from fedrelay.experiment import method_catalogue
 from fedrelay.experiment.method_catalogue import METHODS
+from fedrelay.merge.last_route import LastRoute
 from fedrelay.merge.mean import Mean
+from fedrelay.report.page_sections import best_method
+from fedrelay.report.report_content import document
+from fedrelay.routes.alone import Alone
+from fedrelay.routes.centralized import Centralized
 from fedrelay.routes.chains import Chains
+from fedrelay.routes.singletons import Singletons
 
 PLUGIN = Path(__file__).parents[1] / "examples" / "plugin"
 SETTINGS = [
@@ -46,14 +53,24 @@ fr.run("pairs+l1prox", clients=7, rounds=4, fraction=0.8, workers=1, terms={"l1p
 """
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """The environment of a machine on which the plug-in is installed."""
-    folder = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--no-build-isolation", "--target", folder, PLUGIN], check=True)
+def with_packages_in(folder):
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """The environment of a machine on which the plug-in is installed: its modules are there, and its entry points."""
+    folder, project = tmp_path_factory.mktemp("installed"), tomllib.loads((PLUGIN / "pyproject.toml").read_text())
+    name, version = (project["project"][fact] for fact in ("name", "version"))
+    (folder / "fedrelay_pairs").symlink_to(PLUGIN / "src" / "fedrelay_pairs")
+    about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    points = project["project"]["entry-points"][method_catalogue.ENTRY_POINTS].items()
+    lines = [f"[{method_catalogue.ENTRY_POINTS}]", *(f"{method} = {module}" for method, module in points)]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+    return with_packages_in(folder)
 
 
 @pytest.fixture
@@ -67,11 +84,20 @@ def fedrelay(environment, warm_python, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(environment, tmp_path_factory):
-    """What an interpreter of one's own says at the end of a run."""
+def whole(environment, warm_python, tmp_path_factory):
+    """What a run says at its end."""
+    command = ["-m", "fedrelay", "run", "pairs+l1prox", *SETTINGS, "--json"]
+    return json.loads(warm_python.run(*command, folder=tmp_path_factory.mktemp("whole"), environment=environment).out)
+
+
+@pytest.mark.slow
+def test_pip_installs_it(whole, tmp_path):
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*pip, "--no-build-isolation", "--target", tmp_path / "installed", PLUGIN], check=True)
     command = [sys.executable, "-m", "fedrelay", "run", "pairs+l1prox", *SETTINGS, "--json"]
-    folder = tmp_path_factory.mktemp("whole")
-    return json.loads(subprocess.check_output(command, env=environment, cwd=folder, stderr=subprocess.DEVNULL))
+    environment = with_packages_in(tmp_path / "installed")
+    found = json.loads(subprocess.check_output(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL))
+    assert found["weights_sha256"] == whole["weights_sha256"]
 
 
 def test_methods_of_installed_packages_are_listed_without_importing_them(fedrelay, environment, warm_python, tmp_path):
@@ -95,6 +121,7 @@ def test_a_run_is_planned_killed_resumed_and_reported(fedrelay, environment, war
     assert "pairs+l1prox" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_ray_cluster_finds_it(fedrelay, whole):
     pytest.importorskip("ray")
     there = json.loads(fedrelay("run", "pairs+l1prox", *SETTINGS, "--engine", "ray", "--out", "there", "--json"))
@@ -119,6 +146,7 @@ def start(environment, warm_python, tmp_path):
         process.wait(30)
 
 
+@pytest.mark.slow
 def test_a_node_runs_it_if_its_owner_allows_it(fedrelay, start, tmp_path):
     pytest.importorskip("flwr")
     with socket.socket() as probe:
@@ -313,6 +341,11 @@ def with_tensors(*tensors):
         ),
         ({"route": Models, "defaults": {"merge": {"weights": "sample"}}}, "defaults: merge.weights: must be 'samples'"),
         ({"route": Models, "defaults": {"terms.prox": {"nu": 1}}}, "defaults: terms.prox: unknown key 'nu'"),
+        ({"route": Models, "training": "local"}, "training must be one of federated, alone, pooled, got 'local'"),
+        ({"defaults": {"server": {"momentum": 0.9}}}, "no defaults; use server={'momentum': 0.9}"),
+        ({"server": {"momentun": 0.9}}, "server: unknown key 'momentun' (did you mean 'momentum'?)"),
+        ({"server": {"momentum": 2}}, "server.momentum: must be less than 1, got 2"),
+        ({"route": Models, "sampling": None}, "sampling must be one of random, passes, got None"),
     ],
 )
 def test_parts_that_cannot_work_are_refused_when_registered(parts, message):
@@ -328,6 +361,42 @@ def test_defaults_may_leave_options_to_the_user_and_name_terms_of_others(monkeyp
     del METHODS["models"]  # and again when the test ends
     fr.register("models", summary="", route=Models, defaults=defaults)
     assert METHODS["models"].defaults == defaults
+
+
+@pytest.fixture
+def own_baselines(monkeypatch):
+    for name in ("hermits", "one-place"):
+        monkeypatch.setitem(METHODS, name, None)
+        del METHODS[name]  # and again when the test ends
+    fr.register("hermits", summary="", route=Alone, training="alone", defaults={"merge": {"weights": "uniform"}})
+    fr.register("one-place", summary="", route=Centralized, default_merge=LastRoute, training="pooled")
+
+
+def test_a_registered_baseline_takes_the_place_of_the_built_in_ones(own_baselines, small, tmp_path):
+    names = ["fedavg", "hermits", "one-place"]
+    settings = {**small, "rounds": 2, "workers": 1, "holdout": 0.2, "per_client": 2}
+    outcome = fr.compare(names, **settings, out=tmp_path / "own")
+    with_built_in = fr.compare(["fedavg", "local", "centralized"], **settings)
+    assert outcome.clients.alone == "hermits"
+    assert [each.gain for each in outcome.clients.gains["fedavg"]] == [
+        each.gain for each in with_built_in.clients.gains["fedavg"]
+    ]
+    assert outcome.reference == outcome["one-place"].results[0].accuracy_last == with_built_in.reference
+    for name in names[1:]:
+        del METHODS[name]  # reports import no plug-ins
+    found = document([tmp_path / "own"])
+    assert [method["training"] for method in found["methods"]] == ["federated", "alone", "pooled"]
+    assert best_method(found)["name"] == "fedavg"
+
+
+def test_a_registered_method_may_sample_in_passes(monkeypatch, small):
+    monkeypatch.setitem(METHODS, "everyone", None)
+    del METHODS["everyone"]
+    fr.register("everyone", summary="", route=Singletons, sampling="passes")
+    settings = {**small, "rounds": 3, "workers": 1, "fraction": 0.4}
+    own, built_in = fr.run("everyone", **settings), fr.run("fedavg", **settings, sampling="passes")
+    assert own.summary()["weights_sha256"] == built_in.summary()["weights_sha256"]
+    assert own.summary()["weights_sha256"] != fr.run("fedavg", **settings).summary()["weights_sha256"]
 
 
 def test_entry_points_that_cannot_work_are_refused(monkeypatch):
@@ -391,8 +460,8 @@ class Grow(fr.Term):
     def adjust_merged_model(self, merged, before, layout):
         return merged if self.fails != "adjust_merged_model" else merged[:3]
 
-    def update_server_state(self, server_state, arrivals, clients):
-        return server_state if self.fails != "update_server_state" else None
+    def after_merge(self, round):
+        return fr.TermResult() if self.fails != "after_merge" else None
 
 
 class Ungrouped(Chains):
@@ -445,7 +514,7 @@ def own_methods():
             for hook, place in {
                 "adapt_model": "",
                 "adjust_merged_model": "round 1: ",
-                "update_server_state": "round 1: ",
+                "after_merge": "round 1: ",
             }.items()
         ),
     ],

@@ -28,6 +28,7 @@ from typing import IO, Any, NoReturn
 
 PRELOADED = (
     "fedrelay.cli.app",
+    "fedrelay.experiment.method_registration",
     "fedrelay.report.page_sections",
     "fedrelay.report.terminal.run_tables",
     "fedrelay.runtime.round_loop",
@@ -185,6 +186,7 @@ def leave(code: object) -> NoReturn:
 if __name__ == "__main__":
     for name in PRELOADED:
         import_module(name)
+    import_module("fedrelay.experiment.method_catalogue").import_built_in_parts()
     gc.freeze()  # what is never looked at is never copied
     what = serve(socket.socket(fileno=int(sys.argv[1])))
     try:

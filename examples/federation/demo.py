@@ -27,7 +27,7 @@ from pathlib import Path
 from make_data import OWNERS
 from make_data import main as make_data
 
-PATIENCE = 300
+PATIENCE = 900
 """Seconds that a step may take on a busy machine."""
 
 HERE = Path(__file__).parent
