@@ -11,34 +11,41 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.warm_python import WarmProcess
 
 from fedrelay.cli import main
 from fedrelay.report.progress import ProgressLines
+from fedrelay.runtime.interrupt import SAME_PRESS
 
 RUN = ["run", "fedseq", "--clients", "10", "--alpha", "0", "--seed", "3", "--set", "checkpoint.seconds=60"]
 QUICK = [*RUN, "--rounds", "40", "--batch-size", "32"]
-SLOW = [*RUN, "--rounds", "5", "--batch-size", "1", "--epochs", "30"]
+SLOW = [*RUN, "--rounds", "5", "--batch-size", "1", "--epochs", "3000"]
 
 
-def wait_for(file: Path, lines: int, process: subprocess.Popen[str] | WarmProcess) -> None:
-    """Until a file has so many lines."""
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str] | WarmProcess) -> None:
+    """Wait for something that a process does."""
     deadline = time.monotonic() + 60
-    while not file.exists() or file.read_bytes().count(b"\n") < lines:
+    while not condition():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
+def has_lines(file: Path, count: int) -> bool:
+    return file.exists() and file.read_bytes().count(b"\n") >= count
+
+
 def test_a_run_stopped_with_ctrl_c_resumes_to_the_same_bits(program, tmp_path):
     command = [sys.executable, "-m", "fedrelay", *QUICK, "--workers", "2", "--out", "stopped"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_for(tmp_path / "stopped/ledger.jsonl", 3, process)
+    wait_until(lambda: has_lines(tmp_path / "stopped/ledger.jsonl", 3), process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -89,12 +96,11 @@ def test_ctrl_c_while_clients_compute_profiles(program, tmp_path, monkeypatch, w
 
 def test_a_second_ctrl_c_stops_at_once(warm_python, tmp_path):
     process = warm_python.start("-m", "fedrelay", *SLOW, "--workers", "2", "--out", "slow", folder=tmp_path)
-    wait_for(tmp_path / "slow/checkpoint.json", 1, process)
-    time.sleep(0.2)
+    program = psutil.Process(process.pid)
+    wait_until(lambda: len(program.children()) == 2, process)  # workers start after the handler is installed
     process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)  # a moment later it counts as the same press
-    time.sleep(1.0)
-    assert process.poll() is None
+    wait_until(lambda: "stopping after this round" in process.err, process)
+    time.sleep(SAME_PRESS + 0.1)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     err = process.err
