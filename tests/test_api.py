@@ -25,6 +25,7 @@ def test_typed_settings_are_those_of_the_spec():
         assert named < set(inspect.signature(function).parameters)
 
 
+@pytest.mark.slow
 def test_a_type_checker_refuses_what_does_not_exist(tmp_path):
     script = tmp_path / "wrong.py"
     script.write_text(

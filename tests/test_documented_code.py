@@ -153,6 +153,7 @@ def test_modules_train_nothing_when_they_are_imported():
     assert [str(block) for block in MODULES if "fr.run(" in block.text or "fr.compare(" in block.text] == []
 
 
+@pytest.mark.slow
 def test_modules_are_typed(tmp_path):
     for block in MODULES:
         (tmp_path / f"{block.page.stem.lower()}_{block.line}.py").write_text(block.text)

@@ -107,6 +107,7 @@ def test_windows_locks_are_used_where_there_are_no_others(tmp_path, monkeypatch)
     os.close(handle)
 
 
+@pytest.mark.slow
 def test_everything_runs_without_what_windows_lacks(tmp_path):
     """The same weights as on this system; no fork, no fcntl, no signals that only POSIX has."""
     script = Path(__file__).parent / "system" / "without_posix.py"

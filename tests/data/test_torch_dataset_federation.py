@@ -306,6 +306,7 @@ print((peak() - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_samples_larger_than_memory_stay_on_disk(tmp_path: Path):
     """200 MB on disk, the batches of two methods in memory."""
     path = tmp_path / "samples.dat"

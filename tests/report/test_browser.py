@@ -276,6 +276,7 @@ def test_labels_are_text_and_nothing_else(browser, tmp_path):
     assert requests(browser) == []
 
 
+@pytest.mark.slow
 def test_pictures_and_tables_can_be_saved(browser, comparison_folder, tmp_path):
     folder = shutil.copytree(comparison_folder, tmp_path / "three")
     add_event(folder / "fedseq/seed-1", round=1, route=0, hop=0, client=3, what="dropout", done="skipped")
@@ -652,7 +653,7 @@ def painted(browser: Any, name: str) -> dict[str, int]:
     return {colour: int((abs(pixels - rgb).max(axis=2) <= 8).sum()) for colour, rgb in wanted.items()}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_every_figure_is_painted_in_the_colours_of_its_marks(browser, written, theme):
     look(browser, written.as_uri(), theme=theme)
     for name in MARKS:

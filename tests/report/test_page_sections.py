@@ -116,7 +116,7 @@ def test_every_way_of_travelling_has_its_caption(data):
     assert caption(fault_counts={"nan": 2}, faults=[]).endswith(" Fault events, marked with !: 2 nan.")
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["png", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("svg", "pdf"))])
 def test_every_figure_is_a_file(data, tmp_path, kind):
     faults = [{"method": 1, "what": "nan", "done": "refused", "times": 3}]
     written = write_figures(with_sections({**data, "faults": faults}), tmp_path, kind)

@@ -127,6 +127,7 @@ def test_costs_are_counted_from_plans(tmp_path):
     assert found.measured("scaffold", 1).hops.soon == 4
 
 
+@pytest.mark.slow
 def test_an_attacker_is_measured_at_equal_accuracy(tmp_path):
     settings = {**TINY, "methods": ["fedavg"], "grouping": {}, "fraction": 1, "attacker": {"client": 1, "epochs": 1}}
     found = make(tmp_path, settings, "image-recovery")

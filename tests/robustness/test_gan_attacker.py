@@ -89,6 +89,7 @@ def test_it_only_looks_and_repeats_itself(module, digits):
     assert not torch.equal(another.generate(20), pictures[0][0])
 
 
+@pytest.mark.slow
 def test_it_comes_closer_to_what_it_looks_at(module, digits):
     own = Samples(digits.x[:256], digits.y[:256])
     attack = GanAttacker(module, own, epochs=25)

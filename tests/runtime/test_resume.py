@@ -75,7 +75,13 @@ def data():
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("checkpoint_seconds", [0, 1000], ids=["a checkpoint every round", "no checkpoint at all"])
+@pytest.mark.parametrize(
+    "checkpoint_seconds",
+    [
+        pytest.param(0, id="a checkpoint every round"),
+        pytest.param(1000, id="no checkpoint at all", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_died_ends_with_the_same_bits(tmp_path, data, method, checkpoint_seconds):
     settings = {"rounds": ROUNDS, "fraction": 0.6, "batch_size": 2, "workers": 1, "seed": 5, **METHODS[method]}
     settings["checkpoint"] = {"seconds": checkpoint_seconds}

@@ -52,8 +52,15 @@ def alive(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("checkpoint_seconds", "options"),
-    [("0", STORM), ("0.3", ("grouping.assign=greedy", "grouping.profile=conf", "grouping.epochs=1"))],
-    ids=["a checkpoint every round, with many faults", "groups by confidence"],
+    [
+        pytest.param("0", STORM, id="a checkpoint every round, with many faults"),
+        pytest.param(
+            "0.3",
+            ("grouping.assign=greedy", "grouping.profile=conf", "grouping.epochs=1"),
+            id="groups by confidence",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(
     warm_python, tmp_path, capsys, checkpoint_seconds, options

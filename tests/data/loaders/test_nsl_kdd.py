@@ -111,6 +111,7 @@ def test_real_nsl_kdd(real: Callable[..., Dataset]) -> None:
     assert (data.x_train[:, 38:].sum(axis=1) == 3).all()
 
 
+@pytest.mark.slow
 def test_real_nsl_kdd_binary(real: Callable[..., Dataset]) -> None:
     data = real("nsl-kdd-binary", "nsl-kdd")
     assert np.bincount(data.y_train).tolist() == [67_343, 125_973 - 67_343]

@@ -50,6 +50,7 @@ def same_and_different(run):
     return gaps[alike & others].mean(), gaps[~alike].mean(), (held[nearest] == held).mean()
 
 
+@pytest.mark.slow
 def test_clients_of_the_same_class_are_close():
     classes = load_dataset("digits").y_train
     pairs = [np.flatnonzero(classes == each)[begin::2][:40] for each in range(3) for begin in (0, 1)]
@@ -62,6 +63,7 @@ def test_clients_of_the_same_class_are_close():
     "FEDRELAY_DATA" not in os.environ or not all(DATASETS[name].find() for name in ("mnist", "fashion-mnist")),
     reason="MNIST and Fashion-MNIST are not there",
 )
+@pytest.mark.slow
 def test_a_probe_that_knows_digits_tells_clothes_apart(monkeypatch):
     monkeypatch.setattr(probes, "SAMPLES_SEEN", 3_000)
     monkeypatch.setattr(task2vec, "BATCHES", 10)
@@ -166,6 +168,7 @@ def test_a_resnet18_from_a_file(tmp_path, weights, ending):
     assert module(torch.zeros(2, 3, 64, 64)).shape == (2, 512)
 
 
+@pytest.mark.slow
 def test_a_resnet18_looks_at_clients(tmp_path, weights, quick, monkeypatch):
     monkeypatch.setattr(task2vec, "BATCH", 4)
     save_file(weights, tmp_path / "resnet18.safetensors")
