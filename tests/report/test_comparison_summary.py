@@ -30,6 +30,11 @@ def test_means_targets_and_speed_ups(outcome):
     assert chained["transfers"] == {"s2c": 4, "c2s": 4, "c2c": 4}
 
 
+def test_speed_ups_are_relative_to_the_baseline(outcome):
+    done = outcome({"fedavg": [[0.2, 0.7]], "fedseq": [[0.7, 0.7]]}, baseline="fedseq", eval={"targets": [0.7]})
+    assert [row["speed_up"] for row in summarize(done).values()] == [{"0.7": 0.5}, {"0.7": 1}]
+
+
 def test_the_reference_is_centralised_training_where_it_is_compared(outcome):
     done = outcome({"fedavg": [[0.5, 0.6]], "centralized": [[0.8, 0.8]]})
     assert comparison_facts(done)["reference"] == 0.8

@@ -25,13 +25,13 @@ from fedrelay.tasks.task_facts import CLASSIFICATION
 def summarize(outcome: ComparisonResult) -> dict[str, Row]:
     """Summarize every method over its seeds, by name in the order of the comparison.
 
-    Costs are means; None if no run has a result. Speed-ups are relative to the first method.
+    Costs are means; None if no run has a result. Speed-ups are relative to the baseline.
     """
     targets = outcome.targets
     goals = {share_name(share): targets.get(share) for share in outcome.comparison.eval.targets}
-    first = _rounds_to(outcome.methods[0], goals)
+    before = _rounds_to(outcome.baseline, goals)
     metric = outcome.task.headline
-    return {entry.name: _summary(entry, metric, goals, first) for entry in outcome.methods}
+    return {entry.name: _summary(entry, metric, goals, before) for entry in outcome.methods}
 
 
 def with_reachable_targets(outcome: ComparisonResult) -> tuple[ComparisonResult, str]:
@@ -176,7 +176,7 @@ Goals = Mapping[str, float | None]
 """Share → target; None where there is no reference."""
 
 
-def _summary(entry: MethodResults, metric: str, goals: Goals, first: Mapping[str, float | None]) -> Row:
+def _summary(entry: MethodResults, metric: str, goals: Goals, before: Mapping[str, float | None]) -> Row:
     results = entry.results
     reached = _rounds_to(entry, goals)
 
@@ -188,7 +188,7 @@ def _summary(entry: MethodResults, metric: str, goals: Goals, first: Mapping[str
         metric: _level([result.score for result in results]),
         f"{metric}_last": _level([result.score_last for result in results]),
         "rounds_to": reached,
-        "speed_up": {share: speed_up(first[share], rounds) for share, rounds in reached.items()},
+        "speed_up": {share: speed_up(before[share], rounds) for share, rounds in reached.items()},
         "costs_to": {
             share: (None if entry.failed or goal is None else entry.costs_to(goal)) or dict.fromkeys(COSTS)
             for share, goal in goals.items()

@@ -86,6 +86,19 @@ def test_the_baseline_can_be_any_method(outcome):
     assert any(line.startswith("  Nothing was tuned: one set of hyperparameters") for line in lines)
 
 
+def test_factors_are_relative_to_the_baseline_too(outcome):
+    curves = {"fedavg": [[0.2, 0.7]], "fedseq": [[0.7, 0.7]]}
+    lines = lines_of(comparison_tables(outcome(curves, baseline="fedseq", eval={"targets": [0.7]})))
+    assert row_of("fedavg", lines)[0][-2:] == ["2", "0.5×"]
+    assert row_of("fedseq", lines)[0][-1] == "1"
+    assert "  ×: times fewer rounds than fedseq" in lines
+
+
+def test_targets_that_are_shares_of_the_reference_are_named(outcome):
+    lines = lines_of(comparison_tables(outcome({"fedavg": [[0.5, 0.6]], "centralized": [[0.8, 0.8]]})))
+    assert "  rounds to: 70, 80, 90 % of the reference accuracy, 80.0 %" in lines
+
+
 def test_one_seed_has_no_deviation(outcome):
     lines = lines_of(comparison_tables(outcome({"fedavg": [[0.5]]})))
     assert row_of("fedavg", lines)[0][:2] == ["50.0", "50.0"]

@@ -247,7 +247,7 @@ def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     table = plain_table("\nmethod", f"{name_of_score}\nlast {last}", f"{name_of_score}\nfinal", *heads, numeric=True)
     for column in table.columns[3:]:
         column.justify = "left"  # cells of two numbers are aligned by themselves
-    reached = [_reached(list(summaries.values()), share_name(share)) for share in goals]
+    reached = [_reached(summaries, share_name(share), outcome.baseline.name) for share in goals]
     for number, (name, summary) in enumerate(summaries.items()):
         runs, failed = len(summary["runs"]), summary["diverged"] or summary["untrained"]
         ended = "diverged" if summary["diverged"] else "failed" if failed else NONE
@@ -284,10 +284,10 @@ def _differences(outcome: ComparisonResult) -> Table:
     return table
 
 
-def _reached(summaries: Sequence[Row], share: str) -> list[Text]:
-    """One column: rounds to a target and the speed-up over the first method."""
-    rounds = [count(summary["rounds_to"][share]) for summary in summaries]
-    speed_ups = [None, *(summary["speed_up"][share] for summary in summaries[1:])]
+def _reached(summaries: Mapping[str, Row], share: str, baseline: str) -> list[Text]:
+    """One column: rounds to a target and the speed-up over the baseline."""
+    rounds = [count(summary["rounds_to"][share]) for summary in summaries.values()]
+    speed_ups = [None if name == baseline else each["speed_up"][share] for name, each in summaries.items()]
     factors = ["" if factor is None else f"  {factor:.1f}×" for factor in speed_ups]
     left, right = max(map(len, rounds)), max(map(len, factors))
     return [
@@ -330,14 +330,16 @@ def _costs(summaries: Mapping[str, Row]) -> Table:
 def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row], relative_targets: str) -> Iterator[RenderableType]:
     """Notes below the tables, and the privacy spent in the worst run of each method."""
     yield Text()
-    first, *others = summaries
-    if any(factor is not None for name in others for factor in summaries[name]["speed_up"].values()):
-        yield Text(f"  ×: times fewer rounds than {first}", style="dim")
+    others = [summary for name, summary in summaries.items() if name != outcome.baseline.name]
+    if any(factor is not None for summary in others for factor in summary["speed_up"].values()):
+        yield Text(f"  ×: times fewer rounds than {outcome.baseline.name}", style="dim")
     if relative_targets:
         yield Padding(Text(relative_targets, style="dim"), (0, 0, 0, 2))
     elif outcome.reference not in (1, None):
         level = score(outcome.task.headline_info, outcome.reference)
-        yield Text(f"  rounds to: shares of the reference {outcome.task.label}, {level}", style="dim")
+        shares = f"{', '.join(f'{100 * share:g}' for share in outcome.targets)} %"
+        part = shares if outcome.task.headline_info.higher_is_better else "shares"  # of errors, these are no shares
+        yield Text(f"  rounds to: {part} of the reference {outcome.task.label}, {level}", style="dim")
     if _several_seeds(outcome):
         yield Text("  *: more than chance, by paired t-tests over seeds with Holm's correction", style="dim")
         yield from (Text(f"  {note}", style="yellow") for note in seed_notes(outcome))
@@ -352,7 +354,7 @@ def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row], relative_tar
             Text(f"  {entry.name} {how}, {why}", style="red") for how, reasons in failures.items() for why in reasons
         )
         if stopped := [f"seed {each.experiment.seed} in round {each.rounds}" for each in entry.results if each.stopped]:
-            yield Text(f"  {entry.name} stopped early: {', '.join(stopped)}", style="dim")
+            yield Padding(Text(f"{entry.name} stopped early: {', '.join(stopped)}", style="dim"), (0, 0, 0, 2))
         if entry.fault_events:
             yield Text(f"  fault events of {entry.name}: {times(entry.fault_events)}", style="yellow")
     for entry in outcome.methods:
