@@ -626,7 +626,7 @@ def _own_data(data: Federation | Callable[[int], Federation]) -> OwnData:
         return OwnDataPerSeed(data)
     raise SpecError(
         "data: must be a name, a mapping of settings, a federation or a function of the seed, "
-        f"got {type(data).__name__}"
+        f"got {type(data).__name__}; fr.federate(x, y, x_test, y_test) makes a federation of arrays"
     )
 
 

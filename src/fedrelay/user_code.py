@@ -112,7 +112,7 @@ def find_value(source: str, failure: type[FedRelayError] = SpecError) -> Any:
         failure: There is no such module.
     """
     if not is_code_reference(source):
-        raise failure(f"{source!r}: must be MODULE:FUNCTION, such as mylab.nets:make_net")
+        raise failure(f"{source!r}: must be MODULE:FUNCTION, such as mylab.nets:make_net, without .py")
     module, _, name = source.partition(":")
     return getattr(import_module_of_user(module, source, failure), name, None)
 

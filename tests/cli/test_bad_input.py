@@ -111,6 +111,8 @@ CASES = {
     "missing data": ("run fedavg --data mnist", 3, "data set 'mnist' not found"),
     "missing data file": ("run fedavg --data gone.npz", 3, "gone.npz"),
     "damaged data": ("run fedavg --data npz --data-path plain.txt", 3, "plain.txt"),
+    "model without its module": ("run fedavg --model make_net", 2, "a model of your own is MODULE:FUNCTION"),
+    "misspelt run folder": ("resume finishd", 4, "there is no such run folder (did you mean 'finished'?)"),
     "unknown model": ("run fedavg --model mlpp", 2, "unknown model 'mlpp' (did you mean 'mlp'?)"),
     "model that does not fit": ("run fedavg --model char-lstm", 2, "char-lstm"),
     "unusable device": ("run fedavg --set device=warp:9", 2, "train.device: 'warp:9' cannot be used"),

@@ -6,6 +6,7 @@ import pytest
 from pydantic import Field
 
 import fedrelay as fr
+from fedrelay.experiment.error_messages import nearest_path
 from fedrelay.experiment.sections import Section
 from fedrelay.experiment.spec import validate
 
@@ -43,3 +44,10 @@ def test_a_value_of_several_types_is_refused_in_one_line(values, message):
         validate(Outer, values)
     lines = str(refused.value).splitlines()
     assert lines == [message] if message else len(lines) == len(values)
+
+
+def test_a_missing_path_is_answered_with_a_similar_one_beside_it(tmp_path):
+    (tmp_path / "patients.csv").touch()
+    assert nearest_path(tmp_path / "patient.csv") == f" (did you mean {str(tmp_path / 'patients.csv')!r}?)"
+    assert nearest_path(tmp_path / "wine.npz") == ""
+    assert nearest_path(tmp_path / "gone" / "patients.csv") == ""

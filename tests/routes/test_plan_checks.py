@@ -27,6 +27,7 @@ def test_lists_and_numbers_of_numpy_become_plain_values():
             RoundPlan(2, (Route((0,)),), "teleport"),
             "unknown handover 'teleport'; allowed: direct, server, sealed, peers, none",
         ),
+        (RoundPlan(2, Route((1,))), "routes must be a tuple of fedrelay.Route objects, such as (route,), got Route("),
         (RoundPlan(2, ((1, 2), (3,))), "routes must be fedrelay.Route objects, got (1, 2)"),
         (RoundPlan(2, (Route((1.0, 2.0)),)), "the clients of a route must be whole numbers, got (1.0, 2.0)"),
         (RoundPlan(2, (Route(5),)), "the clients of a route must be whole numbers, got 5"),

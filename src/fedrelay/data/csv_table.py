@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrelay.data.loaders.file_checks import damaged, read_text
+from fedrelay.data.loaders.file_checks import damaged, missing, read_text
 
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -38,7 +38,7 @@ def read_columns(path: Path) -> dict[str, list[str]]:
 def _lines(path: Path) -> Iterator[Line]:
     """All lines that are not empty."""
     if not path.is_file():
-        raise damaged(path, "file not found")
+        raise missing(path)
     reader = csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")), skipinitialspace=True)
     try:
         for cells in reader:

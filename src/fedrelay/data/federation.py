@@ -466,7 +466,8 @@ def own_targets(values: Values, x: NDArray[Any], kind: Kind, what: str, task: st
     """
     y = _array(values, what)
     if y.dtype.kind not in "biuf":
-        raise DataError(f"{what}: must be labels (whole numbers) or numbers, got {y.dtype}")
+        number = "; give every text a number, the same one in y and y_test" if y.dtype.kind in "USTO" else ""
+        raise DataError(f"{what}: must be labels (whole numbers) or numbers, got {y.dtype}{number}")
     if len(y) != len(x):
         raise DataError(f"{what}: needs a target for each of {len(x)} samples, got {len(y)}")
     labels_of_positions = {

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.federation import ArrayFederation, Federation, federate
 from fedrelay.data.held_out_rows import held_out_rows
+from fedrelay.data.loaders.file_checks import missing
 from fedrelay.data.loaders.npz import read_arrays
 from fedrelay.data.node_torch_datasets import as_datasets, owner_datasets
 from fedrelay.data.samples import SampleSource
@@ -158,7 +159,7 @@ def _read(source: str) -> Any:
     path = expand_home(Path(source))
     if path.suffix.lower() == ".npz":
         if not path.is_file():
-            raise DataError(f"{path}: file not found")
+            raise missing(path)
         return read_arrays(path, ("x", "y"), optional=("x_test", "y_test"))
     if ":" in source and os.sep not in source:
         return call_function(source, failure=DataError)

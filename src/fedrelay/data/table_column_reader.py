@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.data.csv_table import LARGEST, read_columns
-from fedrelay.data.loaders.file_checks import damaged, reading
+from fedrelay.data.loaders.file_checks import damaged, missing, reading
 from fedrelay.errors import DataError
 
 Columns = dict[str, NDArray[Any]]
@@ -71,7 +71,7 @@ def read_table_columns(path: Path) -> dict[str, Column]:
     if not is_table_file(path):
         raise damaged(path, f"is no table; tables are {' and '.join(TABLE_FILES)} files")
     if not path.is_file():
-        raise damaged(path, "file not found")
+        raise missing(path)
     try:
         found = _parquet_columns(path) if path.suffix.lower() == ".parquet" else _csv_columns(path)
         return _checked(found)

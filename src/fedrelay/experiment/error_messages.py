@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -30,6 +31,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` if a known name is similar, else an empty string."""
     close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def nearest_path(path: Path) -> str:
+    """` (did you mean 'runs/two'?)` if the folder of a missing path has a similar name, else an empty string."""
+    try:
+        beside = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.6)
+    return f" (did you mean {str(path.with_name(close[0]))!r}?)" if close else ""
 
 
 def unknown(what: str, name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:

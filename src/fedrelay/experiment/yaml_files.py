@@ -8,6 +8,7 @@ from typing import Any, cast
 import yaml
 
 from fedrelay.errors import SpecError
+from fedrelay.experiment.error_messages import nearest_path
 
 try:
     from yaml import CSafeLoader as Loader  # ten times faster, if PyYAML was built with it
@@ -65,7 +66,8 @@ def read_file(path: Path, what: str) -> dict[str, Any]:
             raise SpecError(f"{path}: is too long for {what} (more than {MAX_CHARACTERS:,} characters)")
         tree = parse_yaml(text)
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read ({error.strerror or error})") from None
+        meant = nearest_path(path) if isinstance(error, FileNotFoundError) else ""
+        raise SpecError(f"{path}: cannot be read ({error.strerror or error}){meant}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # impossible dates and numbers raise ValueError
         mark = getattr(error, "problem_mark", None)
         last = text.count("\n") if mark else 0  # the mark of an end may be beyond the text

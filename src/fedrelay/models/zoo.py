@@ -88,7 +88,7 @@ def build_model(
         SpecError: The model is unknown, does not fit the samples, or lacks an option (see `MODELS[name].options`).
     """
     if name not in MODELS:
-        raise SpecError(unknown("model", name, MODELS))
+        raise SpecError(f"{unknown('model', name, MODELS)}; a model of your own is MODULE:FUNCTION, without .py")
     info = MODELS[name]
     _check_samples(info, sample_shape, classes, kind)
     given = {"hidden": hidden, "stem": stem, "vocabulary": vocabulary}

@@ -37,7 +37,9 @@ def checked_plan(plan: object, round: int) -> RoundPlan:
     return replace(plan, round=round, routes=routes, merges=bool(plan.merges))
 
 
-def _checked_routes(routes: Iterable[object]) -> Iterator[Route]:
+def _checked_routes(routes: object) -> Iterator[Route]:
+    if not isinstance(routes, Iterable):
+        raise TypeError(f"routes must be a tuple of fedrelay.Route objects, such as (route,), got {routes!r}")
     for route in routes:
         if not isinstance(route, Route):
             raise TypeError(f"routes must be fedrelay.Route objects, got {route!r}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from fedrelay.errors import RunFolderError, SpecError
+from fedrelay.experiment.error_messages import nearest_path
 from fedrelay.experiment.method_catalogue import training_of
 from fedrelay.experiment.sections import Training
 from fedrelay.experiment.spec import Experiment, load_file, validate
@@ -48,7 +49,7 @@ class RunFolderReader:
     def open(cls, path: Path) -> Self:
         """Open an existing run folder. Anything else is refused and left untouched."""
         if not path.is_dir():
-            raise RunFolderError(f"{path}: there is no such run folder")
+            raise RunFolderError(f"{path}: there is no such run folder{nearest_path(path)}")
         if not (path / "run.json").is_file():
             raise RunFolderError(f"{path}: is not a run folder (run.json is missing)")
         facts = read_json(path / "run.json")

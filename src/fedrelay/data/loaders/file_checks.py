@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedrelay.data.search_folders import plain_or_gzip
 from fedrelay.errors import DataError
+from fedrelay.experiment.error_messages import nearest_path
 
 DEFLATE_LIMIT = 1032
 """Deflate never expands one byte to more than this; a file that claims more is damaged."""
@@ -25,6 +26,11 @@ _PIECE = 1 << 24
 def damaged(path: Path, problem: str) -> DataError:
     """The error for a file that cannot be used."""
     return DataError(f"{path}: {problem}")
+
+
+def missing(path: Path) -> DataError:
+    """The error for a file that is not there."""
+    return damaged(path, f"file not found{nearest_path(path)}")
 
 
 @contextmanager
