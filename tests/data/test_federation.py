@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedrelay as fr
 from fedrelay.data.dataset import IGNORED_LABEL, Dataset, Scaling
 from fedrelay.data.domain_shift import apply_shift
 from fedrelay.data.federation import (
@@ -432,3 +433,20 @@ def test_the_first_bad_sample_is_named() -> None:
     x[2, 1], x[3, 0] = np.nan, np.inf
     with pytest.raises(DataError, match=r"^x: 2 of 8 values are not finite float32 numbers, the first in sample 2$"):
         federate(x, y, x[:1], y[:1], clients=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": 0.1}, "alpha: has no effect on clients that the data name"),
+        ({"clients": 4}, "clients: the data name 3, got 4"),
+    ],
+)
+def test_named_clients_are_not_ignored(settings, message):
+    x, y, owners = np.zeros((12, 2), np.float32), np.arange(12) % 2, ["a", "b", "c"] * 4
+    with pytest.raises(SpecError, match=message):
+        fr.federate(x, y, x, y, client_ids=owners, **settings)
+    with pytest.raises(SpecError, match=message):
+        fr.federate_table({"x": x[:, 0], "y": y, "who": owners}, target="y", client="who", test=0.3, **settings)
+    anew = fr.federate(x, y, x, y, client_ids=owners, partition="dirichlet", **{"clients": 4, **settings})
+    assert anew.client_count == 4

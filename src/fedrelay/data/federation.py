@@ -28,6 +28,7 @@ SampleKind = Kind | Literal["multi-input"]
 Values = Tensor | NDArray[Any] | Sequence[Any]
 
 DEFAULT_ALPHA = 0.5
+_DIVIDE_ANEW = "or set a partition, such as dirichlet, which divides the samples anew"
 _HASHED_BYTES = 64 * 2**20
 _CONVERTED_BYTES = 512 * 2**20
 
@@ -255,10 +256,16 @@ def default_partition(dataset: Dataset, clients: int | None, alpha: float | None
     """`natural` if the data set has enough natural clients and no alpha is given; else `dirichlet`.
 
     `iid` where samples have no single class label that clients could differ in.
+
+    Raises:
+        SpecError: The user named the clients, and asks for others.
     """
-    owners = dataset.client_train
-    enough = owners is not None and (clients is None or clients <= len(np.unique(owners)))
-    if enough and alpha is None:
+    known = 0 if dataset.client_train is None else len(np.unique(dataset.client_train))
+    if dataset.clients_are_given and alpha is not None:
+        raise SpecError(f"alpha: has no effect on clients that the data name; leave it out, {_DIVIDE_ANEW}")
+    if dataset.clients_are_given and clients is not None and clients > known:
+        raise SpecError(f"clients: the data name {known}, got {clients}; ask for at most {known}, {_DIVIDE_ANEW}")
+    if known and alpha is None and (clients is None or clients <= known):
         return "natural"
     return "dirichlet" if dataset.classes > 0 and dataset.y_train.ndim == 1 else "iid"
 
@@ -357,6 +364,7 @@ def federate(
         scaling=Scaling((0.0,), (1 / 255,)) if kind == "image" and train.dtype == np.uint8 else None,
         client_train=owners,
         client_names=names,
+        clients_are_given=owners is not None,
         task=task or task_of_targets(targets, kind),
         test_sample_names=test_names,
     )

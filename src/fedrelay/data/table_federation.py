@@ -240,6 +240,7 @@ def _federation(
         classes=len(labels),
         client_train=None if table.clients is None else np.array([number[each] for each in table.clients[train]]),
         client_names=names or (),
+        clients_are_given=table.clients is not None,
         task=task or default_task(labels),
         test_sample_names=table.sample_names(test),
     )
