@@ -316,6 +316,18 @@ def test_all_faults_are_counted_however_few_are_listed(slots_folder, tmp_path):
         assert not any("faults" in found_round for found_round in run["rounds"] if found_round["round"] < 2)
 
 
+def test_faults_are_counted_by_the_kind_of_handling_and_name_their_methods(comparison_folder, slots_folder, tmp_path):
+    run = shutil.copytree(slots_folder, tmp_path / "run")
+    for spare in (7, 8):
+        add_event(run, round=2, route=0, hop=0, client=1, what="dropout", done=f"replaced by client {spare}")
+    found = document([comparison_folder, run])
+    [fault] = found["faults"]
+    assert (fault["done"], fault["times"]) == ("replaced by another client", 2)
+    [card] = next(section for section in found["sections"] if section["id"] == "faults")["cards"]
+    assert card["figures"][""]["note"] == "Events of fedseqinter."
+    assert document([run])["sections"][-2]["cards"][0]["figures"][""]["note"] == ""
+
+
 def test_very_many_class_counts_are_merged_for_the_page_alone(tmp_path, monkeypatch):
     """Distances, balance and CSV tables use every class."""
     run = ran(tmp_path / "run", "fedseq", data="synthetic", clients=8, rounds=1)

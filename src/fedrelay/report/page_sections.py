@@ -504,10 +504,12 @@ def _faults(data: Data) -> Card:
     if any(data["events"].get("node", ())):
         columns["node"] = "node"
     listed, all_events = len(data["events"].get("round", ())), data["events_in_all"]
-    note = f"All {count(all_events)} are counted; the first {count(listed)} are listed." if listed < all_events else ""
+    names = [data["methods"][number]["name"] for number in sorted({fault["method"] for fault in data["faults"]})]
+    whose = f"Events of {', '.join(names)}." if len(data["methods"]) > 1 else ""
+    some = f"All {count(all_events)} are counted; the first {count(listed)} are listed." if listed < all_events else ""
     return {
         "name": "faults",
-        "figures": {"": {**figure, "note": note}} if figure["marks"] else {},
+        "figures": {"": {**figure, "note": f"{whose} {some}".strip()}} if figure["marks"] else {},
         "details": [
             {
                 "summary": "All fault events" if listed == all_events else "The first fault events of each run",

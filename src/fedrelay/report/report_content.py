@@ -452,8 +452,11 @@ def _fault_counts(loaded: ReportRuns) -> list[dict[str, Any]]:
 
 
 def _handling(event: Row) -> str:
-    """`refused: non-finite weights` → `refused`."""
-    return "the run ended" if event["what"] == DIVERGED else str(event["done"]).partition(":")[0]
+    """`refused: non-finite weights` → `refused`, `replaced by client 7` → `replaced by another client`."""
+    if event["what"] == DIVERGED:
+        return "the run ended"
+    done, _, spare = str(event["done"]).partition(":")[0].partition(" by client ")
+    return f"{done} by another client" if spare else done
 
 
 def _events(loaded: ReportRuns, most: int) -> dict[str, list[Any]]:
