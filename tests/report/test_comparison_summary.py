@@ -89,7 +89,7 @@ def test_differences_are_paired_by_seed_and_say_where_seeds_are_few(outcome):
     assert not chained["more_than_chance"]
     assert (close["mean"], close["seeds"], close["effect_size"]) == (0, [1, 2], None)
     assert found["notes"] == [
-        "fedprox: two seeds: the interval is very wide, and there is no effect size; use at least three seeds"
+        "two seeds of fedprox: the interval is very wide, and there is no effect size; use at least three seeds"
     ]
 
 
@@ -100,8 +100,8 @@ def test_one_seed_has_neither_interval_nor_test(outcome):
     assert [only[name] for name in ("low", "high", "effect_size", "p_value", "adjusted_p_value")] == [None] * 5
     assert lost["mean"] is None
     assert found["notes"] == [
-        "fedprox: no seed in common with fedavg: no difference",
-        "fedseq: one seed: no interval, no test, no effect size; use at least three seeds",
+        "no seed of fedprox in common with fedavg: no difference",
+        "one seed of fedseq: no interval, no test, no effect size; use at least three seeds",
     ]
 
 

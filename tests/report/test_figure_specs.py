@@ -137,7 +137,8 @@ def test_costs_that_are_missing_say_why(doc):
     [group] = figure["marks"][0]["groups"]
     assert group["title"] == "to 50.0 %"
     assert [row["missing"] for row in group["rows"]] == ["not recorded", "not reached"]
-    assert figure["note"].startswith("No method reached 90.0 % with every seed. The highest accuracy was ")
+    assert figure["note"].startswith("No method reached 90.0 % with every seed. The highest mean accuracy over seeds was ")
+    assert figure["marks"][0]["ratio_to"] == one["name"]  # nobody reached it within a recorded time
     texts = [text.get_text() for text in compose([figure]).axes[0].texts]
     assert texts == ["to 50.0 %", " not recorded", " not reached"]
 

@@ -7,7 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.report.format import count, duration, moment, percent, plural, shortened, size, spread, step_size, whole
+from fedrelay.report.format import (
+    count,
+    duration,
+    moment,
+    percent,
+    plural,
+    setting,
+    shortened,
+    size,
+    spread,
+    step_size,
+    whole,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +67,20 @@ def test_counts():
 def test_long_lists_keep_both_ends():
     assert shortened([1, 2, 3], 3, ", ") == "1, 2, 3"
     assert shortened(range(10), 6, " → ") == "0 → 1 → 2 → 3 → … → 8 → 9"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.05, "0.05"),
+        ("by-size", "by-size"),
+        (True, "true"),
+        ([{"what": "nan", "clients": [3], "last": None}], "[{what: nan, clients: [3]}]"),
+        (["a" * 90, "b"], f"[{'a' * 90}, b]"),
+    ],
+)
+def test_settings_are_written_as_in_specs(value, text):
+    assert setting(value) == text
 
 
 def test_short_times_are_in_milliseconds():

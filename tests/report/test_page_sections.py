@@ -34,6 +34,20 @@ def with_costs(data, *costs):
     return {**data, "methods": methods, "targets": [{"share": each, "accuracy": each} for each in (0.1234, 2 / 3, 0.9)]}
 
 
+def lead(data, section):
+    return next(each["lead"] for each in with_sections(data)["sections"] if each["id"] == section)
+
+
+def test_leads_speak_only_of_what_is_there(data):
+    assert "Factors" in lead(data, "targets")
+    assert "every seed" in lead(data, "targets")
+    method = {**data["methods"][0], "runs": data["methods"][0]["runs"][:1]}
+    single = {**data, "methods": [method], "differences": None, "runs": data["runs"][:1], "faults": []}
+    assert lead(single, "targets") == "The cost until each target accuracy was first reached."
+    assert lead(single, "results").startswith("Test accuracy in percent, and total costs. Nothing was tuned")
+    assert "mean" not in lead(single, "communication")
+
+
 def headlines(data):
     return [(each["number"], each["text"]) for each in with_sections(data)["headlines"]]
 
@@ -153,7 +167,7 @@ def test_names_that_look_like_references_are_only_names(data):
 def test_unknown_classes_are_explained(data):
     runs = [{**run, "federation": None, "unknown": "why", "group_counts": []} for run in data["runs"]]
     found = with_sections({**data, "federations": [], "runs": runs})
-    assert card(found, "clients")["empty"] == "Not known: why."
+    assert card(found, "clients")["empty"] == "The classes of clients are not known: why."
     assert card(found, "routes")["notes"]["0"] == "The classes of clients are not known: why."
 
 

@@ -88,7 +88,8 @@ def test_a_cost_that_was_not_noted_is_not_known(slots_folder, tmp_path):
 def test_the_head_says_what_all_runs_have_in_common(whole, tmp_path):
     assert whole["facts"] == {
         "data": "digits", "alpha": "0.1", "clients": "20", "samples": "1,438", "model": "mlp", "parameters": "4,810",
-        "rounds": "4", "clients per round": "50%", "training": "1 epoch, batch 16, learning rate 0.05", "seeds": "1, 2",
+        "rounds": "4", "clients per round": "50 %", "training": "1 epoch, batch size 16, learning rate 0.05",
+        "seeds": "1, 2",
     }  # fmt: skip
     runs = [
         ran(tmp_path / "small", "fedavg", rounds=1, clients=10, alpha=0.1, lr=0.05),
@@ -96,11 +97,12 @@ def test_the_head_says_what_all_runs_have_in_common(whole, tmp_path):
     ]
     found = document(runs)
     facts = found["facts"]
-    assert (facts["data"], facts["rounds"], facts["clients per round"]) == ("digits", "1", "50%")
+    assert (facts["data"], facts["rounds"], facts["clients per round"]) == ("digits", "1", "50 %")
     assert found["differing"] == {
-        "alpha": "0.1 (fedavg), 100 (fedseq)",
-        "clients": "10 (fedavg), 20 (fedseq)",
-        "training": "1 epoch, batch 16, learning rate 0.05 (fedavg), 1 epoch, batch 16, learning rate 0.5 (fedseq)",
+        "alpha": "0.1 (fedavg); 100 (fedseq)",
+        "clients": "10 (fedavg); 20 (fedseq)",
+        "training": "1 epoch, batch size 16, learning rate 0.05 (fedavg); "
+        "1 epoch, batch size 16, learning rate 0.5 (fedseq)",
     }
     assert not facts.keys() & found["differing"].keys()
     assert whole["differing"] == {}
@@ -110,7 +112,8 @@ def test_what_entrants_do_not_share_is_in_the_head(tmp_path):
     entrants = [{"method": "fedavg", "train": {"lr": 0.1}}, {"method": "fedprox", "terms": {"prox": {"mu": 0.5}}}]
     fr.compare(entrants, seeds=[1], out=tmp_path / "two", **SMALL, rounds=1)
     assert document([tmp_path / "two"])["differing"] == {
-        "training": "1 epoch, batch 16, learning rate 0.1 (fedavg), 1 epoch, batch 16, learning rate 0.05 (fedprox)",
+        "training": "1 epoch, batch size 16, learning rate 0.1 (fedavg); "
+        "1 epoch, batch size 16, learning rate 0.05 (fedprox)",
         "terms.prox.mu": "0.5 (fedprox)",
     }
 
@@ -182,7 +185,15 @@ def test_what_it_takes_to_repeat_it(whole, comparison_folder):
     assert [spec["name"] for spec in whole["specs"]] == ["fedavg", "fedseq", "centralized"]
     assert whole["specs"][1]["text"] == (comparison_folder / "fedseq/seed-1/spec.yaml").read_text()
     assert whole["specs"][1]["versions"]["torch"]
-    assert whole["commands"] == [f"fedrelay compare {comparison_folder}/comparison.yaml"]
+    assert whole["commands"] == {"All runs": f"fedrelay compare {comparison_folder}/comparison.yaml"}
+
+
+def test_runs_beside_a_comparison_have_its_name_and_are_not_part_of_its_command(comparison_folder, tmp_path):
+    run = ran(tmp_path / "faulty", "fedseq", rounds=1, faults=[{"what": "dropout", "rate": 0.3}])
+    found = document([comparison_folder, run])
+    assert [method["name"] for method in found["methods"]] == ["fedavg", "fedseq (three)", "centralized", "fedseq (faulty)"]
+    assert found["differing"]["faults"] == "[{what: dropout, rate: 0.3, first: 1}] (fedseq (faulty))"
+    assert list(found["commands"]) == [f"All runs of {comparison_folder}"]
 
 
 def test_the_command_gives_the_same_weights(whole, comparison_folder, tmp_path, monkeypatch):

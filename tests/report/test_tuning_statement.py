@@ -43,6 +43,14 @@ def test_settings_that_differ_are_named():
     )
 
 
+def test_methods_with_the_same_settings_are_listed_together():
+    faulty = {"method": "fedseq", "label": "faulty", "faults": [{"what": "dropout", "rate": 0.3}]}
+    said = tuning_statement(compared("fedavg", "fedseq", {"method": "fedavg", "label": "wide", "train": {"lr": 0.5}}))
+    assert said["text"].endswith("settings: fedavg, fedseq: lr 0.05; wide: lr 0.5.")
+    said = tuning_statement(compared("fedavg", faulty))
+    assert said["text"].endswith("settings: faulty: faults [{what: dropout, rate: 0.3, first: 1}].")
+
+
 def test_a_tuning_says_what_was_tried_and_chosen(tuned):
     from fedrelay.report.tuning_page import write_tuning_files
 

@@ -125,14 +125,14 @@ def seed_notes(outcome: ComparisonResult) -> Iterator[str]:
     """What the number of seeds allows to say, where it is not enough."""
     found = outcome.differences
     for seeds, note in (
-        (0, "no seed in common with {}: no difference"),
-        (1, "one seed: no interval, no test, no effect size; use at least three seeds"),
-        (2, "two seeds: the interval is very wide, and there is no effect size; use at least three seeds"),
+        (0, "no seed{whose} in common with {baseline}: no difference"),
+        (1, "one seed{whose}: no interval, no test, no effect size; use at least three seeds"),
+        (2, "two seeds{whose}: the interval is very wide, and there is no effect size; use at least three seeds"),
     ):
         names = [name for name, each in found.items() if len(each.seeds) == seeds]
         if names:
-            who = "" if len(names) == len(found) else f"{', '.join(names)}: "
-            yield f"{who}{note.format(outcome.baseline.name)}"
+            whose = "" if len(names) == len(found) else f" of {', '.join(names)}"
+            yield note.format(whose=whose, baseline=outcome.baseline.name)
 
 
 def comparison_csv(outcome: ComparisonResult) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedrelay.experiment.spec import Experiment, dotted_settings
+from fedrelay.report.format import setting
 
 _NEVER_SHOWN = ("method", "seed", "out", "plugins", "engine", "checkpoint")
 """The name of the method says it, or results do not depend on it."""
@@ -17,7 +18,7 @@ def differing_settings(experiments: Mapping[str, Experiment]) -> dict[str, str]:
         experiments: name of a method → one of its experiments.
 
     Returns:
-        Texts such as `0.05 (fedavg, fedprox), 0.1 (fedseq)`. A method that does not have the setting is left out.
+        Texts such as `0.05 (fedavg, fedprox); 0.1 (fedseq)`. A method that does not have the setting is left out.
     """
     if len(experiments) < 2:
         return {}
@@ -33,10 +34,10 @@ def values_by_method(values: Mapping[str, str | None]) -> str:
     for name, value in values.items():
         if value is not None:
             owners.setdefault(value, []).append(name)
-    return ", ".join(f"{value} ({', '.join(names)})" for value, names in owners.items())
+    return "; ".join(f"{value} ({', '.join(names)})" for value, names in owners.items())
 
 
 def _texts(experiment: Experiment) -> dict[str, str]:
     """Dotted settings as text; those that are not set are left out."""
     settings = dotted_settings(experiment.model_dump(mode="json", exclude=set(_NEVER_SHOWN)))
-    return {path: str(value) for path, value in settings if value is not None and value != []}
+    return {path: setting(value) for path, value in settings if value is not None and value != []}

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Literal
@@ -218,8 +218,11 @@ def cost_to_target(data: Data, cost: str) -> Figure:
     missed = [score_of(data, target[metric]) for place, target in enumerate(data["targets"]) if place not in reached]
     levels = [level for method in methods for level in method["curves"][metric]["mean"] if level is not None]
     which, best = ("highest", max) if data["metric"]["higher_is_better"] else ("lowest", min)
-    found = f" The {which} {data['metric']['label']} was {score_of(data, best(levels))}." if levels else ""
-    mark = {"kind": "bars", "by_method": True, "groups": groups, "format": form, "ratio_to": methods[0]["name"]}
+    several = any(len(method["curves"]["runs"]) > 1 for method in methods)
+    label = f"{which} mean {data['metric']['label']} over seeds" if several else f"{which} {data['metric']['label']}"
+    found = f" The {label} was {score_of(data, best(levels))}." if levels else ""
+    first = next((row["name"] for group in groups for row in group["rows"] if row["value"]), methods[0]["name"])
+    mark = {"kind": "bars", "by_method": True, "groups": groups, "format": form, "ratio_to": first}
     return {
         "title": f"{name} to reach each target",
         "marks": [mark] if groups else [],
@@ -259,8 +262,16 @@ def final_results(data: Data) -> Figure:
         "title": f"Final {metric['label']}",
         "x": {"label": label, "format": form},
         "marks": [mark] if rows else [],
-        "note": "Mean and standard deviation over seeds." if any(row["error"] is not None for row in rows) else "",
+        "note": " ".join(_notes_on_results(data, rows)),
     }
+
+
+def _notes_on_results(data: Data, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if any(row["error"] is not None for row in rows):
+        yield "Mean and standard deviation over seeds."
+    for method in data["methods"]:
+        if method["training"] == "alone" and method["curves"]["round"]:
+            yield f"{method['name']}: the models of all clients on the same test samples, a mean over clients."
 
 
 def _lost_seeds(method: Mapping[str, Any]) -> dict[str, str]:
@@ -292,7 +303,7 @@ def differences(data: Data) -> Figure:
         "title": f"Difference to {found['baseline']}",
         "x": {"label": label, "format": form, "zero": True, **_bounds(form)},
         "marks": [mark] if rows else [],
-        "note": " ".join(f"{text[:1].upper()}{text[1:]}." for text in (found["interval"], better, *found["notes"])),
+        "note": " ".join(f"{capital(text)}." for text in (found["interval"], better, *found["notes"])),
     }
 
 
@@ -333,13 +344,13 @@ def client_gains(data: Data, method: str, note: str) -> Figure:
         if row["gain"] is not None
     ]
     unit = ", points" if difference_format(data) == "points" else ""
-    label = f"Gain over training alone{unit}; further to the right is better"
-    form = difference_format(data)
+    label, form = f"Gain over training alone{unit}", difference_format(data)
     figure = _client_figure(f"What every client gains with {method}", label, form, rows, zero=True)
     lowest, highest = _bounds(form).get("bounds", (-math.inf, math.inf))
     cut = any(row["ends"] and (row["ends"][0] < lowest or row["ends"][1] > highest) for row in rows)
     beyond = " Those without an end mark go further than any difference can." if cut else ""
-    words = f"{note}{beyond}" if len(rows) <= MOST_CLIENT_ROWS else ""
+    colours = "Further to the right is better. Blue: gains for certain, orange: loses for certain, grey: unclear."
+    words = f"{colours} {note}{beyond}" if len(rows) <= MOST_CLIENT_ROWS else ""
     return {**figure, "note": f"{found['who_loses']} {words}".strip()}
 
 
@@ -359,7 +370,7 @@ def _client_figure(
     return {
         "title": title,
         "x": {"label": "Clients, the worst first", "format": "count"},
-        "y": {"label": label.partition(";")[0], "format": form},
+        "y": {"label": label, "format": form},
         "marks": marks,
     }
 

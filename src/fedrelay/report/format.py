@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from fedrelay.experiment.sections import StepRule, TrainSettings
 from fedrelay.tasks.metric_info import MetricInfo
 
@@ -152,9 +154,23 @@ def step_size(train: TrainSettings) -> str:
     return ", ".join(parts)
 
 
+def setting(value: Any) -> str:
+    """A setting as specs write it: `true`, `[{what: dropout, rate: 0.3}]`; what is not set is left out."""
+    if not isinstance(value, list | dict | bool):
+        return str(value)
+    text: str = yaml.safe_dump(_only_set(value), default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.removesuffix("...\n").strip()
+
+
+def _only_set(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _only_set(below) for name, below in value.items() if below is not None}
+    return [_only_set(each) for each in value] if isinstance(value, list) else value
+
+
 def settings_line(settings: Mapping[str, Any]) -> str:
     """`lr 0.2, terms.prox.mu 0.1`."""
-    return ", ".join(f"{name.removeprefix('train.')} {value}" for name, value in settings.items())
+    return ", ".join(f"{name.removeprefix('train.')} {setting(value)}" for name, value in settings.items())
 
 
 def shortened(items: Sequence[object], most: int, separator: str) -> str:

@@ -129,6 +129,9 @@ class MethodRuns:
     seeds: tuple[int, ...]
     """All planned seeds, started or not."""
 
+    folder: Path
+    """The folder of their comparison, or of the first run if they are of none."""
+
     @property
     def evaluated(self) -> tuple[RunView, ...]:
         """Runs with at least one evaluation, without failed ones."""
@@ -235,7 +238,7 @@ def compared_methods(folder: Path, comparison: Comparison) -> Iterator[MethodRun
         places = {seed: folder / entry.folder / f"seed-{seed}" for seed in comparison.seeds}
         started = {seed: place for seed, place in places.items() if (place / "run.json").is_file()}
         runs = tuple(load_run(place, failed.get(seed)) for seed, place in started.items())
-        yield MethodRuns(entry.name, entry.method, runs, comparison.seeds)
+        yield MethodRuns(entry.name, entry.method, runs, comparison.seeds, folder)
 
 
 def _recorded_failures(folder: Path) -> dict[str, dict[int, tuple[Failure, str]]]:
@@ -264,8 +267,9 @@ def _grouped_by_method(runs: Iterable[RunView]) -> Iterator[MethodRuns]:
             key += "+"
         alike.setdefault(key, {})[run.seed] = run
     for found in alike.values():
-        method = next(iter(found.values())).experiment.method
-        yield MethodRuns(method, method, tuple(found.values()), tuple(found))
+        first = next(iter(found.values()))
+        method, folder = first.experiment.method, first.records.path
+        yield MethodRuns(method, method, tuple(found.values()), tuple(found), folder)
 
 
 def _with_unique_names(methods: Sequence[MethodRuns]) -> Iterator[MethodRuns]:
@@ -274,8 +278,8 @@ def _with_unique_names(methods: Sequence[MethodRuns]) -> Iterator[MethodRuns]:
     taken: set[str] = set()
     for method in methods:
         name = method.name
-        if names.count(name) > 1 and method.runs:
-            name = f"{method.name} ({method.runs[0].records.path.name})"
+        if names.count(name) > 1:
+            name = f"{method.name} ({method.folder.name})"
         number, free = 2, name
         while free in taken:
             free, number = f"{name} {number}", number + 1

@@ -66,8 +66,17 @@ def _lead(text: str, data: Data) -> str:
     metric = data["metric"]
     unit = " in percent" if metric["format"] == "percent" else ""
     words = {"metric": metric["label"], "unit": unit, "on_clients": metric_label(metric["on_clients"])}
-    time = "real time" if data["real_times"] else "virtual time"
-    return text.format(**words, time=time, tuning=data["tuning"]["text"])
+    words |= {"time": "real time" if data["real_times"] else "virtual time", "tuning": data["tuning"]["text"]}
+    several_seeds = any(len(method["runs"]) > 1 for method in data["methods"])
+    several_methods = len(data["methods"]) > 1
+    for name, applies, said in (
+        ("every_seed", several_seeds, ", as a mean over seeds. A target counts as reached if every seed reached it"),
+        ("mean", several_seeds, ", as a mean over seeds"),
+        ("factors", several_methods, " Factors say how many times less than the compared method."),
+        ("bold", several_methods, " Bold is the best federated method without failed seeds."),
+    ):
+        words[name] = said if applies else ""
+    return text.format(**words)
 
 
 def write_figures(document: Data, folder: Path, kind: str) -> list[Path]:
@@ -261,7 +270,7 @@ def _targets(data: Data) -> Card:
 def _results(data: Data) -> Card:
     started = any(method["curves"]["round"] for method in data["methods"]) or failures_in_words(data)
     evaluated = max((method["curves"]["evaluated"] for method in data["methods"]), default=0)
-    last, label = min(data["last"], max(1, evaluated)), data["metric"]["label"]
+    last, label = min(data["last"], evaluated) or data["last"], data["metric"]["label"]
     heads = (
         "Method", f"{label}, last {last}", f"{label}, final", "client updates", "longest chain", "traffic",
         *(() if data["real_times"] else ("virtual time",)), "real time", "runs",
@@ -323,7 +332,7 @@ def _differences(data: Data) -> Card:
     rows = [
         [
             {"text": name, "chips": [] if each["more_than_chance"] else [_CHANCE]},
-            {"text": difference(read, each["mean"]), "bold": each["more_than_chance"]},
+            difference(read, each["mean"]),
             interval(read, None if each["low"] is None else (each["low"], each["high"])),
             NONE if each["effect_size"] is None else f"{each['effect_size']:+.2g}",
             p_value(each["adjusted_p_value"]),
@@ -439,7 +448,7 @@ def _clients(data: Data) -> Card:
         "name": "clients",
         "choices": [_choice("federation", "Clients of", names, "select")],
         "figures": {str(number): fig.client_classes(data, number) for number in range(len(federations))},
-        "empty": f"Not known: {unknown}." if unknown else "No run has started yet.",
+        "empty": f"The classes of clients are not known: {unknown}." if unknown else "No run has started yet.",
     }
 
 
@@ -526,7 +535,7 @@ def _faults(data: Data) -> Card:
 
 
 def _reproduce(data: Data) -> Card:
-    whole = [{"summary": "All runs", "lines": [["code", command]]} for command in data["commands"]]
+    whole = [{"summary": name, "lines": [["code", command]]} for name, command in data["commands"].items()]
     methods = [
         {
             "summary": spec["name"],
@@ -606,7 +615,8 @@ def _headlines(data: Data) -> Iterator[tuple[str, str]]:
     sent = [method for method in methods if method["summary"]["bytes"]]
     if sent and len({method["curves"]["round"][-1] for method in methods}) == 1:  # fewer rounds send less
         least = min(sent, key=lambda method: method["summary"]["bytes"])
-        yield size(least["summary"]["bytes"]), f"sent by {least['name']}{', the least' if len(methods) > 1 else ''}"
+        others = " of the federated methods" if len(methods) < len(data["methods"]) else ""
+        yield size(least["summary"]["bytes"]), f"sent by {least['name']}{f', the least{others}' if len(methods) > 1 else ''}"
     if data["runs_in_all"]:
         others = "".join(f", {number} {state}" for state, number in data["states"].items() if state != "complete")
         runs = "run" if data["runs_in_all"] == 1 else "runs"
@@ -660,18 +670,16 @@ _SECTIONS: tuple[tuple[Any, ...], ...] = (
     ),
     (
         "targets", "Cost to target",
-        "The cost until each target {metric} was first reached, as a mean over seeds. A target counts as reached if "
-        "every seed reached it. Factors say how many times less than the compared method.", _targets,
+        "The cost until each target {metric} was first reached{every_seed}.{factors}", _targets,
     ),
     (
         "results", "Final results",
-        "Test {metric}{unit}, mean ± standard deviation over seeds, and total costs. Bold is the best federated "
-        "method without failed seeds. {tuning}", _results, _differences,
+        "Test {metric}{unit}, and total costs.{bold} {tuning}", _results, _differences,
     ),
     (
         "gains", "What every client gains",
-        "The {metric} on the held-out samples of each client, as a mean over seeds; small: the gain over training "
-        "alone.", _gains,
+        "The {metric} on the held-out samples of each client{mean}, and what the client gains over training alone.",
+        _gains,
     ),
     ("clients", "Clients", "The classes of each client, and of each group.", _nodes, _clients, _groups),
     (
@@ -681,8 +689,8 @@ _SECTIONS: tuple[tuple[Any, ...], ...] = (
     ),
     (
         "communication", "Communication",
-        "Everything that was sent in the whole run, including setup; means over seeds. Payloads beside the model count "
-        "as transfers of their own.", _communication,
+        "Everything that was sent in the whole run, with setup and evaluations of clients{mean}. Payloads beside the "
+        "model count as transfers of their own.", _communication,
     ),
     ("faults", "Fault events", "What went wrong, and how it was handled.", _faults),
     (

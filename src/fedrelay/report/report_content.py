@@ -24,7 +24,7 @@ from fedrelay.report.csv_tables import EVENTS
 from fedrelay.report.differing_settings import differing_settings, values_by_method
 from fedrelay.report.figure_specs import class_parts, cost_names, reference_name, shown_metrics
 from fedrelay.report.forgetting import forgetting_matrices
-from fedrelay.report.format import count, step_size, work_per_hop
+from fedrelay.report.format import count, percent, step_size, work_per_hop
 from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs
 from fedrelay.report.load_sweep import only_sweep
 from fedrelay.report.node_activity import node_activity
@@ -187,7 +187,7 @@ def _clients(run: RunView, partition: ClientClassCounts | str) -> str | None:
 
 def _training(run: RunView, _: ClientClassCounts | str) -> str:
     train = run.experiment.train
-    return f"{work_per_hop(train)}, batch {train.batch_size}, learning rate {step_size(train)}"
+    return f"{work_per_hop(train)}, batch size {train.batch_size}, learning rate {step_size(train)}"
 
 
 _FACTS: dict[str, Callable[[RunView, ClientClassCounts | str], str | None]] = {
@@ -198,7 +198,7 @@ _FACTS: dict[str, Callable[[RunView, ClientClassCounts | str], str | None]] = {
     "model": lambda run, _: run.experiment.model.name or "own",
     "parameters": lambda run, _: count(run.records.plan["parameters"]),
     "rounds": lambda run, _: count(run.experiment.rounds),
-    "clients per round": lambda run, _: f"{run.experiment.fraction:.0%}",
+    "clients per round": lambda run, _: percent(run.experiment.fraction, 0),
     "training": _training,
 }
 """What the head of the page says of a run; None if it is not known."""
@@ -470,11 +470,15 @@ def _events(loaded: ReportRuns, most: int) -> dict[str, list[Any]]:
     return {name: [row.get(name, "") for row in rows] for name in EVENTS}
 
 
-def _commands(loaded: ReportRuns) -> list[str]:
-    """The commands that run whole comparisons again; none for those that were started with objects of Python."""
+def _commands(loaded: ReportRuns) -> dict[str, str]:
+    """What is run again → the command; none for comparisons that were started with objects of Python."""
     own = any(run.records.facts.get(f"own_{what}") for _, run in loaded.runs for what in ("data", "model", "task"))
-    files = [path / COMPARISON_SPEC for path in loaded.paths if (path / COMPARISON_SPEC).is_file()]
-    return [] if own else [f"fedrelay compare {shlex.quote(str(file))}" for file in files]
+    folders = [path for path in loaded.paths if not own and (path / COMPARISON_SPEC).is_file()]
+    return {
+        "All runs" if len(loaded.paths) == 1 else f"All runs of {path}": "fedrelay compare "
+        + shlex.quote(str(path / COMPARISON_SPEC))
+        for path in folders
+    }
 
 
 def _spec(method: MethodRuns) -> dict[str, Any]:

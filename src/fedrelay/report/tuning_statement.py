@@ -84,12 +84,15 @@ def _nothing_tuned(found: Mapping[str, Experiment]) -> Statement:
         key for key in keys if any(own.get(key, _ABSENT) != first.get(key, _ABSENT) for own in settings.values())
     ]
     own = {
-        name: {key: values[key] for key in differing if values.get(key) is not None}
+        name: {key: values[key] for key in differing if values.get(key) not in (None, [])}
         for name, values in settings.items()
     }
     own = {name: values for name, values in own.items() if values}
     if own:
-        listed = "; ".join(f"{name}: {settings_line(values)}" for name, values in own.items())
+        alike: dict[str, list[str]] = {}
+        for name, values in own.items():
+            alike.setdefault(settings_line(values), []).append(name)
+        listed = "; ".join(f"{', '.join(names)}: {line}" for line, names in alike.items())
         text = f"Nothing was tuned. Methods differ in these settings: {listed}."
     elif found:
         train = next(iter(found.values())).train

@@ -134,8 +134,8 @@ class Card {
         this.update();
       };
       const options = compare.map((name) => [name, name]);
-      if (!compare.includes(this.baseline)) [this.baseline] = compare;
-      nodes.push(dropdown({ label: "compared with", options }, this.baseline, pick));
+      if (!compare.includes(this.baseline)) this.baseline = null;
+      nodes.push(dropdown({ label: "compared with", options }, this.baseline ?? figures[this.key()]?.marks[0]?.ratio_to, pick));
     }
     this.controls.replaceChildren(...nodes, ...buttons);
     this.controls.hidden = !keys.length || !this.controls.children.length;
