@@ -193,6 +193,7 @@ def test_partitions_of_any_size(tmp_path, monkeypatch, clients, classes):
     assert panels[1]["x"]["label"] == "Client" if clients <= 60 else "Clients, ordered by their most frequent class"
     assert len(panels[1]["marks"][0]["rows"]) <= 100
     assert ("merged to 64 shades" in panels[1]["title"]) == (classes > SHADES)
+    assert ("neighbouring classes share one" in panels[1]["note"]) == (classes > SHADES)
 
 
 def test_many_clients_are_ordered_by_their_most_frequent_class():
@@ -203,11 +204,13 @@ def test_many_clients_are_ordered_by_their_most_frequent_class():
 
 def test_many_clients_are_few_shapes():
     counts = [[client % 3 + 1, 2, 3, 4] for client in range(2000)]
-    federation = {"name": "toy", "counts": counts, "clients": 5000, "samples": 9, "classes": 4, "median_cpd": None}
+    federation = {"name": "toy", "counts": counts, "clients": 5000, "samples": 55_000, "classes": 4, "median_cpd": None}
+    federation |= {"smallest": 10, "largest": 12}
     names = ["0", "1", "2", "3"]
     data = {"federations": [{**federation, "class_names": names, "parts": figure_specs.class_parts(names)}]}
     figure = client_classes(data, 0)
     assert len(compose([figure], data).axes[0].patches) == 4
+    assert figure["note"].startswith("5,000 clients, 55,000 samples, 4 classes. The smallest has 10 samples, the largest 12.")
     assert "1,000 of them are drawn. Classes of 3,000 more clients were not counted." in figure["note"]
 
 

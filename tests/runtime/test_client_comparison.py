@@ -76,7 +76,7 @@ def test_the_line_names_who_loses():
     better = {seed: scores({"a": 0.9 + seed / 1000, "b": 0.6 - seed / 1000, "c": 0.7}) for seed in (1, 2, 3)}
     found = ClientComparison(CLASSIFICATION, {"alone": alone, "spfl": better, "all": better}, "alone")
     assert found.compared == ["spfl", "all"]
-    assert found.who_loses("spfl") == ("Who loses by taking part in spfl: b (−20.2); unclear for c (0.0); 1 of 3 gain.")
+    assert found.who_loses("spfl") == ("Who loses by taking part in spfl: b (-20.2); unclear for c (0.0); 1 of 3 gain.")
     happy = {seed: scores({"a": 0.9 + seed / 1000}) for seed in (1, 2, 3)}
     sad = {seed: scores({"a": 0.1}) for seed in (1, 2, 3)}
     nobody = ClientComparison(CLASSIFICATION, {"local": sad, "spfl": happy}, "local")
@@ -107,4 +107,4 @@ def test_a_handful_of_cases_proves_nothing():
     alone, together = ({seed: few({"7": value}) for seed in (1, 2, 3)} for value in (0.9, 0.1))
     found = ClientComparison(CLASSIFICATION, {"local": alone, "fedavg": together}, "local")
     assert found.gains["fedavg"][0].effect == "unclear"
-    assert "unclear for client 7 (−80.0)" in found.who_loses("fedavg")
+    assert "unclear for client 7 (-80.0)" in found.who_loses("fedavg")

@@ -16,7 +16,7 @@ FEW_CLIENTS = 12
 
 INTERVALS_IN_WORDS = (
     "Whiskers span two 95 % intervals: Student's t of differences over seeds, and a bootstrap over held-out samples. "
-    "They are not corrected for the number of clients. "
+    "With one seed there is only the second. They are not corrected for the number of clients. "
     f"With fewer than {LEAST_SAMPLES} held-out samples, or nearly none of a class, nothing is certain."
 )
 

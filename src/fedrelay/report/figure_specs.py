@@ -69,6 +69,9 @@ DIRECTIONS = {"s2c": "server to client", "c2s": "client to server", "c2c": "clie
 MOST_IN_ORDER = 60
 """Up to this many clients are drawn by number; more are ordered by their most frequent class."""
 
+SHADES_IN_WORDS = "Shades run from the first class (dark) to the last (light)"
+"""Where there are too many classes for colours of their own."""
+
 MOST_COLUMNS = 1000
 MOST_GROUPS_DRAWN = 300
 
@@ -446,6 +449,7 @@ def client_classes(data: Data, number: int) -> Figure:
     classes = "1 class" if federation["classes"] == 1 else f"{count(federation['classes'])} classes"
     notes = (
         f"{plural(federation['clients'], 'client')}, {count(federation['samples'])} samples, {classes}.",
+        _sizes(federation["smallest"], federation["largest"]) if federation["clients"] > 1 else "",
         "Clients are ordered by their most frequent class." if len(counts) > MOST_IN_ORDER else "",
         f"{count(len(shown))} of them are drawn." if len(shown) < len(counts) else "",
         f"Classes of {count(uncounted)} more clients were not counted." if uncounted else "",
@@ -454,6 +458,13 @@ def client_classes(data: Data, number: int) -> Figure:
         else f"Median class distance of two clients (CPD): {federation['median_cpd']:.3f}.",
     )
     return {**figure, "note": " ".join(filter(None, (*notes, figure["note"])))}
+
+
+def _sizes(smallest: int, largest: int) -> str:
+    """Columns are equally high, however many samples a client has."""
+    if smallest == largest:
+        return f"Each has {plural(smallest, 'sample')}."
+    return f"The smallest has {plural(smallest, 'sample')}, the largest {count(largest)}."
 
 
 def group_classes(data: Data, number: int) -> Figure:
@@ -468,7 +479,7 @@ def group_classes(data: Data, number: int) -> Figure:
     drawn = f", {count(len(groups))} of them drawn" if len(groups) < run["groups_in_all"] else ""
     balance = sum(group["balance"] for group in groups) / len(groups)
     note = (
-        f"{plural(run['groups_in_all'], 'group')}{drawn}. The rarest class of a group has {balance:.2f} times the "
+        f"{plural(run['groups_in_all'], 'group')}{drawn}. The rarest class of a group has {balance:.2g} times the "
         f"samples of its most frequent class, on average. {figure['note']}"
     )
     return {**figure, "note": note.strip()}
@@ -482,7 +493,7 @@ def _class_mix(
     `names` are those of the classes, by default their numbers. `refs` replace what the document holds as well.
     """
     names = names or list(map(str, range(counts.shape[1])))
-    merged = len(names) > SHADES or any("–" in name for name in names)
+    merged, shaded = len(names) > SHADES or any("–" in name for name in names), len(names) > CLASSES
     mark = {"kind": "mix", "rows": list(shown), "parts": class_parts(names), "counts": counts.tolist(), "share": True}
     mark |= refs
     return {
@@ -490,7 +501,7 @@ def _class_mix(
         "x": {"label": noun.removesuffix("s").capitalize()},
         "y": {"label": "Share of samples", "format": "percent"},
         "marks": [mark],
-        "note": "Shades run from the first class (dark) to the last (light)." if len(names) > CLASSES else "",
+        "note": f"{SHADES_IN_WORDS}{', and neighbouring classes share one' if merged else ''}." if shaded else "",
     }
 
 
@@ -526,7 +537,7 @@ def forgetting(
         "format": "percent",
         "limits": [0, 1],
         "row_title": "After client",
-        "column_title": f"{capital(metric_label(metric))} on client",
+        "column_title": f"{capital(metric_label(metric))} in % on client",
         "since": "just after training there",
     }
     return {"title": f"Forgetting along a chain, round {chain['round']}", "marks": [mark], "note": note.strip()}

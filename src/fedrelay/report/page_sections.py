@@ -73,10 +73,21 @@ def _lead(text: str, data: Data) -> str:
         ("every_seed", several_seeds, ", as a mean over seeds. A target counts as reached if every seed reached it"),
         ("mean", several_seeds, ", as a mean over seeds"),
         ("factors", several_methods, " Factors say how many times less than the compared method."),
+        ("gains", data["gains"] and data["gains"]["alone"], _GAINS_IN_WORDS),
+        ("nodes", data["nodes"], _NODES_IN_WORDS),
         ("bold", several_methods, " Bold is the best federated method without failed seeds."),
     ):
         words[name] = said if applies else ""
     return text.format(**words)
+
+
+_GAINS_IN_WORDS = (
+    ", and what the client gains over training alone. In tables the gain is small, and bold marks those who gain or "
+    "lose for certain"
+)
+_NODES_IN_WORDS = (
+    "What each node did, by the audit trail: hops of rounds that were repeated after a restart count, too. "
+)
 
 
 def write_figures(document: Data, folder: Path, kind: str) -> list[Path]:
@@ -189,6 +200,7 @@ def _route_map(data: Data) -> Card:
             for run in shown
             for place in range(len(data["runs"][run]["rounds"]))
         },
+        "shades": fig.SHADES_IN_WORDS,
         "notes": {str(run): _relay_note(data["runs"][run]) for run in shown},
         "empty": _nothing(data, "No round is finished yet."),
     }
@@ -420,8 +432,8 @@ def _nodes(data: Data) -> Card | None:
                 "chips": [{"text": text, "kind": "waiting", "title": text} for text in each["notes"]],
             },
             duration(each["seconds"]),
-            each["first"] or NONE,
-            each["last"] or NONE,
+            _to_the_second(each["first"]),
+            _to_the_second(each["last"]),
         ]
         for each in data["nodes"]
     ]
@@ -431,6 +443,11 @@ def _nodes(data: Data) -> Card | None:
         "table": {"columns": columns, "rows": rows},
         "empty": "",
     }
+
+
+def _to_the_second(time: str) -> str:
+    """`2026-01-31T08:15:30.250Z` → `2026-01-31 08:15:30`."""
+    return time.partition(".")[0].removesuffix("Z").replace("T", " ") or NONE
 
 
 def _clients(data: Data) -> Card:
@@ -678,10 +695,9 @@ _SECTIONS: tuple[tuple[Any, ...], ...] = (
     ),
     (
         "gains", "What every client gains",
-        "The {metric} on the held-out samples of each client{mean}, and what the client gains over training alone.",
-        _gains,
+        "The {metric} on the held-out samples of each client{mean}{gains}.", _gains,
     ),
-    ("clients", "Clients", "The classes of each client, and of each group.", _nodes, _clients, _groups),
+    ("clients", "Clients", "{nodes}The classes of each client, and of each group.", _nodes, _clients, _groups),
     (
         "forgetting", "Forgetting",
         "Each row is the model after one more client. Each column is its {on_clients} on the samples of one client. A "

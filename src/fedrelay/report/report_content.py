@@ -348,6 +348,8 @@ def _federation(partition: ClientClassCounts, classes: int) -> dict[str, Any]:
         "clients": partition.clients,
         "classes": partition.classes,
         "samples": partition.samples,
+        "smallest": int(partition.sizes.min()),
+        "largest": int(partition.sizes.max()),
         "class_names": names,
         "parts": class_parts(names),
         "counts": counts.tolist(),

@@ -96,7 +96,7 @@ def _points(x: Sequence[float], y: Sequence[float | None], error: Sequence[float
 
 def _heat_maps(result: SweepResult, rows: Sequence[Row]) -> dict[str, Figure]:
     info, baseline = result.task.headline_info, result.outcomes[0].baseline.name
-    label, form = shown_metrics(result.task)[result.task.headline]
+    _, form = shown_metrics(result.task)[result.task.headline]
     means = [row["mean"] for row in rows if row["mean"] is not None]
     gaps = [abs(row["difference_mean"]) for row in rows if row["difference_mean"] is not None]
     figures: dict[str, Figure] = {}
@@ -111,7 +111,7 @@ def _heat_maps(result: SweepResult, rows: Sequence[Row]) -> dict[str, Figure]:
         }
         unit = " in percent" if info.percent else ""
         figures[f"sweep-{entry.name}"] = {
-            "title": f"{label}{unit} of {entry.name}",
+            "title": f"{entry.name}: {result.task.label}{unit}",
             "marks": [mark],
             "note": "Means over seeds. All methods have the same shades.",
         }
@@ -127,9 +127,9 @@ def _heat_maps(result: SweepResult, rows: Sequence[Row]) -> dict[str, Figure]:
             "limits": [-most, most],
             "diverging": "up" if info.higher_is_better else "down",
         }
-        unit = ", in points" if info.percent else ""
+        unit = " in points" if info.percent else ""
         figures[f"sweep-{entry.name}-minus-{baseline}"] = {
-            "title": f"{label} of {entry.name} minus {baseline}{unit}",
+            "title": f"{entry.name} minus {baseline}: {result.task.label}{unit}",
             "marks": [mark],
             "note": f"Blue: {entry.name} is better. In brackets: may be chance, by paired t-tests over seeds with "
             "Holm's correction in each cell.",

@@ -267,7 +267,8 @@ def _lines(result: TuningResult, place: int) -> Iterator[Mapping[str, Any]]:
             if points:
                 style = {**line_style("method", number), "dash": dash % len(DASHES)}
                 x, y = zip(*points, strict=True)
-                yield {"kind": "line", "name": method.name, "by_method": True, **style, "x": list(x), "y": list(y)}
+                line = {"kind": "line", "name": method.name, "by_method": True, "dots": True, **style}
+                yield {**line, "x": list(x), "y": list(y)}
 
 
 def _trials(result: TuningResult) -> Section:

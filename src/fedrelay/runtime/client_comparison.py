@@ -179,7 +179,7 @@ class ClientComparison:
         return ", ".join(named) + (f" and {more} more" if more else "")
 
     def _points(self, gain: float | None) -> str:
-        return "unknown" if gain is None else self.task.headline_info.difference(gain).replace("-", "−")
+        return "unknown" if gain is None else self.task.headline_info.difference(gain)
 
     @cached_property
     def _lines(self) -> dict[str, dict[int, dict[int, Mapping[str, Any]]]]:

@@ -247,7 +247,7 @@ function drawPoints(figure, [mark], width) {
       shape("line", { class: figure.x.zero && value === 0 ? "axis" : "grid", x1: x(value), x2: x(value), y1: 0, y2: bottom }),
       label(tickText(value, mark.format, ticks), x(value), bottom + 16, { "text-anchor": "middle" }),
     );
-  svg.append(label(figure.x.label, right, bottom + 36, { "text-anchor": "end" }));
+  svg.append(label(figure.x.label, width < 560 ? width : right, bottom + 36, { "text-anchor": "end" }));
   mark.rows.forEach((row, place) => {
     const y = place * line + line / 2 + 6;
     const stroke = { stroke: colour(row.colour), "stroke-width": 2 };
@@ -302,6 +302,7 @@ function drawMix(figure, [mark], width) {
   const height = 200;
   const bar = width / mark.rows.length;
   const gap = bar > 6 ? Math.min(3, bar * 0.15) : 0;
+  const every = Math.ceil(22 / bar); // narrow columns have a label now and then, very narrow ones have none
   const svg = newSvg(figure, width, height);
   mark.rows.forEach((row, place) => {
     const name = mark.names ? mark.names[place] : row;
@@ -316,16 +317,16 @@ function drawMix(figure, [mark], width) {
       column.append(shape("rect", { ...box, fill: colour(role) }));
     }
     svg.append(withTip(column, `${figure.x.label} ${name}`, () => partRows(counts, mark.parts)));
-    if (bar >= 22)
-      svg.append(label(clip(String(name), Math.max(3, Math.floor(bar / 6))), place * bar + bar / 2, height - 6, { "text-anchor": "middle", style: "font-size:10px" }));
+    if (every <= 4 && place % every === 0)
+      svg.append(label(clip(String(name), Math.max(3, Math.floor((bar * every) / 6))), place * bar + bar / 2, height - 6, { "text-anchor": "middle", style: "font-size:10px" }));
   });
   return svg;
 }
 
 function drawCells(figure, [mark], width) {
-  const room = (width - 96) / mark.columns.length;
+  const room = (width - 112) / mark.columns.length;
   const [across, down] = mark.texts ? [Math.max(34, Math.min(84, room)), 34] : Array(2).fill(Math.max(5, Math.min(30, room)));
-  const [left, top, small] = [64, 34, "font-size:10.5px"];
+  const [left, top, small] = [80, 34, "font-size:10.5px"];
   const svg = newSvg(figure, Math.max(width, left + across * mark.columns.length), top + down * mark.rows.length + 14);
   const [low, high] = mark.limits;
   const middle = { "text-anchor": "middle" };

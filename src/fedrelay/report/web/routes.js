@@ -547,8 +547,10 @@ class RouteMapCard extends Card {
     const drawn = this.view === "map" ? this.map.drawn : null;
     const faults = sum(Object.values(round.fault_counts || {}));
     const marked = round.faults?.length || 0;
+    const classes = this.run.federation === null ? 0 : this.page.doc.federations[this.run.federation].parts.length;
     return [
       this.value.notes[this.chosen.run],
+      this.view === "map" && classes > 10 ? `${this.value.shades}.` : "",
       round.more_routes ? `${count(round.more_routes)} more routes of this round are not in this page.` : "",
       marked < faults ? `The first ${count(marked)} of ${count(faults)} fault events are marked.` : "",
       drawn && round.handover !== "none" && drawn.tracks < round.routes.length
