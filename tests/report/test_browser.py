@@ -20,10 +20,11 @@ from tests.report.folders import SMALL, add_event, failed, ran, stopped
 from tests.report.test_palette import contrast
 
 import fedrelay as fr
+from fedrelay.report import web_page as web_page_module
 from fedrelay.report.client_gains import hull
 from fedrelay.report.comparison_files import write_comparison_files
 from fedrelay.report.csv_tables import csv_rows
-from fedrelay.report.format import as_csv
+from fedrelay.report.format import as_csv, factor, moment
 from fedrelay.report.load_runs import load_runs
 from fedrelay.report.page_limits import EVERYTHING
 from fedrelay.report.page_sections import with_sections
@@ -132,6 +133,15 @@ def test_it_loads_without_complaint_and_without_a_network(browser, written, widt
     assert ask(browser, "return all('#clients .column').length") >= 20
     assert ask(browser, "return all('#forgetting .cell').length") > 3
     assert ask(browser, "return all('#communication .bar').length") >= 4
+
+
+def test_numbers_look_like_those_in_files(browser, written):
+    look(browser, written.as_uri())
+    folder = Path(web_page_module.__file__).parent / "web"
+    scripts = "".join((folder / name).read_text() for name in ("basics.js", "marks.js"))
+    seconds, ratios = [0.0324, 0.5, 6.44, 59.97, 187, 3725], [120.4, 10, 1.94, 0.5, 0.0324]
+    assert ask(browser, f"{scripts}return arguments[0].map(FORMATS.seconds)", seconds) == [*map(moment, seconds)]
+    assert ask(browser, f"{scripts}return arguments[0].map(ratioText)", ratios) == [*map(factor, ratios)]
 
 
 def test_switches_change_the_curves(browser, written):
@@ -524,7 +534,7 @@ def test_a_hundred_classes_are_whole_on_the_page_and_in_files(browser, tmp_path)
     said = ask(browser, "return all('[data-figure=clients] ~ div .note').map((each) => each.textContent).join()")
     assert f"(CPD): {(1 - np.exp(-1)) * np.median(gaps):.3f}." in said
     sums = [counted[list(map(int, row["clients"].split()))].sum(axis=0) for row in files["groups"]]
-    assert f"has {np.mean([each.min() / each.max() for each in sums]):.2f} times the samples" in ask(
+    assert f"has {np.mean([each.min() / each.max() for each in sums]):.2g} times the samples" in ask(
         browser, "return document.querySelector('[data-figure=groups] ~ div .note').textContent"
     )
     title = ask(browser, "return document.querySelector('[data-figure=clients] svg').getAttribute('aria-label')")

@@ -10,6 +10,7 @@ from fedrelay.experiment.spec import TrainSettings
 from fedrelay.report.format import (
     count,
     duration,
+    factor,
     moment,
     percent,
     plural,
@@ -62,6 +63,10 @@ def test_counts():
     assert whole(1196.7) == "1,197"
     assert plural(1, "group") == "1 group"
     assert plural(2, "group") == "2 groups"
+
+
+def test_factors_are_never_zero():
+    assert [*map(factor, (120.4, 10, 1.94, 0.5, 0.0324))] == ["120×", "10×", "1.9×", "0.5×", "0.03×"]
 
 
 def test_long_lists_keep_both_ends():

@@ -137,8 +137,8 @@ def test_every_figure_is_a_file(data, tmp_path, kind):
     assert {path.name for path in written} == {
         f"{name}.{kind}"
         for name in (
-            "curves-accuracy", "curves-loss", "targets", "results", "differences", "communication", "faults", "clients",
-            "clients-2", "groups-fedseq", "routes-fedavg", "routes-fedseq", "routes-centralized", "forgetting-fedseq",
+            "curves-accuracy", "curves-loss", "targets", "results", "differences", "communication", "payloads", "faults",
+            "clients", "clients-2", "groups-fedseq", "routes-fedavg", "routes-fedseq", "routes-centralized", "forgetting-fedseq",
         )
     }  # fmt: skip
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]

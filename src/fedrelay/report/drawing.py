@@ -30,7 +30,7 @@ from matplotlib.ticker import (
 from fedrelay.errors import SpecError
 from fedrelay.files import write_atomically
 from fedrelay.report.figure_specs import Figure, legend, resolve
-from fedrelay.report.format import PERCENT, count, moment, percent, size
+from fedrelay.report.format import PERCENT, count, factor, moment, percent, size
 from fedrelay.report.palette import DASHES, LIGHT
 from fedrelay.tasks.metric_info import LOSS
 
@@ -277,10 +277,9 @@ def _draw_bars(axes: Axes, mark: Mapping[str, Any], figure: Figure) -> None:
                 f" {number(row['value'])}", (row["value"], place), va="center", fontsize=7, color=LIGHT["ink"]
             )
             if base and row["value"] and row["name"] != mark.get("ratio_to"):
-                factor = base / row["value"]
-                colour = LIGHT["good"] if factor >= 1 else LIGHT["warn"]
-                digits = 0 if factor >= 10 else 1
-                axes.annotate(f"  {factor:.{digits}f}×", (1, 0.5), xycoords=text, va="center", fontsize=7, color=colour)
+                ratio = base / row["value"]
+                colour = LIGHT["good"] if ratio >= 1 else LIGHT["warn"]
+                axes.annotate(f"  {factor(ratio)}", (1, 0.5), xycoords=text, va="center", fontsize=7, color=colour)
         place += 1.6
     axes.set(xlim=(0, 1.25 * longest), ylim=(place - 1, -0.8), xticks=[])
     axes.set_yticks([place for place, _ in labels], [name for _, name in labels], fontsize=7)

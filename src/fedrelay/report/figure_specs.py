@@ -316,7 +316,7 @@ FEW_CLIENT_ROWS = 12
 MOST_CLIENT_ROWS = 60
 """Up to this many clients have a row of their own; more are drawn as a line, the worst first."""
 
-_EFFECT_COLOURS = {"gains": "kind-0", "loses": "warn"}
+_EFFECT_COLOURS = {"gains": "cell", "loses": "warn"}
 
 
 def client_scores(data: Data, method: str) -> Figure:

@@ -115,6 +115,11 @@ def moment(seconds: float | None) -> str:
     return duration(seconds) if seconds is None or not 0 < seconds < 1 else f"{1000 * seconds:.3g} ms"
 
 
+def factor(ratio: float) -> str:
+    """`12×`, `1.9×`, `0.03×`."""
+    return f"{ratio:.0f}×" if ratio >= 10 else f"{ratio:.1f}×" if ratio >= 0.1 else f"{ratio:.1g}×"
+
+
 def plural(number: int, noun: str) -> str:
     """`1 client`, `20 clients`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -120,7 +120,9 @@ def figure_files(document: Data) -> Iterator[tuple[str, list[Figure], int]]:
     for key, figure in cards["gains"].items():
         view, _, place = key.partition("/")
         yield f"{view}s-{_file_names(list(document['gains']['methods']))[int(place)]}", [figure], 1
-    yield "communication", list(cards["communication"].values()), 1
+    sent = cards["communication"]
+    yield "communication", [figure for view, figure in sent.items() if view != "payloads"], 1
+    yield "payloads", [figure for view, figure in sent.items() if view == "payloads"], 1  # its colours mean other kinds
     yield "faults", list(cards["faults"].values()), 1
     for key, figure in cards["clients"].items():
         yield f"clients-{int(key) + 1}" if int(key) else "clients", [figure], 1

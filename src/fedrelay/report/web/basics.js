@@ -45,10 +45,12 @@ const FORMATS = {
     return `${power && number < 99.95 ? trimmed(number.toFixed(1)) : number.toFixed(0)} ${units[power]}`;
   },
   seconds(number) {
-    if (number > 0 && number < 0.1) return `${Number((1000 * number).toPrecision(2))} ms`;
-    if (number < 60) return `${trimmed(number.toFixed(number < 10 ? 2 : 1))} s`;
-    if (number < 3600) return `${trimmed((number / 60).toFixed(1))} min`;
-    return `${trimmed((number / 3600).toFixed(1))} h`;
+    if (number > 0 && number < 1) return `${Number((1000 * number).toPrecision(3))} ms`;
+    if (number < 59.95) return `${trimmed(number.toFixed(1))} s`;
+    const whole = Math.round(number);
+    const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+    const two = (value) => String(value).padStart(2, "0");
+    return `${hours ? `${hours}:${two(minutes)}` : minutes}:${two(whole % 60)}`;
   },
 };
 const format = (value, name, ...more) => (known(value) ? FORMATS[name || "number"](value, ...more) : NONE);

@@ -93,8 +93,8 @@ class Card {
     for (const { name, options } of this.value.choices || []) {
       const fits = (option) => keys.some((key) => `${key}/`.startsWith(`${[...parts, option].join("/")}/`));
       const known = options.map(([key]) => key).filter(fits);
-      if (!known.includes(this.chosen[name])) this.chosen[name] = known[0];
-      parts.push(this.chosen[name]);
+      if (known.length && !known.includes(this.chosen[name])) this.chosen[name] = known[0];
+      parts.push(this.chosen[name]); // without figures for a moment, a choice stays
     }
     return parts.join("/");
   }

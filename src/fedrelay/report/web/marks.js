@@ -180,7 +180,10 @@ function crosshair(svg, figure, lines, { x, y, left, right, top, bottom }) {
   });
 }
 
-const ratioText = (factor) => `${factor >= 10 ? factor.toFixed(0) : factor.toFixed(1)}×`;
+const ratioText = (factor) => {
+  const text = factor >= 10 ? factor.toFixed(0) : factor >= 0.1 ? factor.toFixed(1) : Number(factor.toPrecision(1));
+  return `${text}×`;
+};
 const ratioOf = (group, row, base) => {
   const first = group.rows.find(({ name }) => name === base);
   return first && first !== row && first.value && row.value ? first.value / row.value : null;
@@ -351,7 +354,7 @@ function drawCells(figure, [mark], width) {
       const cell = shape("rect", { class: "cell", ...box, fill: known(value) ? fill : "var(--hover)", stroke });
       const style = `font-size:${mark.texts ? 12 : 9.5}px;pointer-events:none;fill:${readableOn(fill)}`;
       const where = { x: x + across / 2 - 0.5, y: y + down / 2 + 4, ...middle, style };
-      const text = mark.texts ? mark.texts[hop][index] : down >= 24 && known(value) ? (100 * value).toFixed(0) : null;
+      const text = mark.texts ? mark.texts[hop][index] : down >= 20 && known(value) ? (100 * value).toFixed(0) : null;
       const node = shape("g", {}, cell, text === null ? null : shape("text", where, text));
       svg.append(
         withTip(node, `${mark.row_title} ${mark.rows[hop]}`, () => [
