@@ -574,7 +574,9 @@ def test_faults_are_listed_and_marked(browser, slots_folder, tmp_path):
     assert ask(browser, "return all('#faults .each td').map((cell) => cell.textContent)") == [
         "1", "<b>dropped</b>", "passed over", str(first), "0", "0",
     ]  # fmt: skip
-    aligned = "return new Set(all('#faults .each th, #faults .each td').map((each) => getComputedStyle(each).textAlign)).size"
+    aligned = (
+        "return new Set(all('#faults .each th, #faults .each td').map((each) => getComputedStyle(each).textAlign)).size"
+    )
     assert ask(browser, aligned) == 1  # heads stand above their columns
     assert ask(browser, "return all('#routes .fault').length") == 1
     assert "Fault events, marked with !: 1 <b>dropped</b>." in ask(

@@ -137,7 +137,9 @@ def test_costs_that_are_missing_say_why(doc):
     [group] = figure["marks"][0]["groups"]
     assert group["title"] == "to 50.0 %"
     assert [row["missing"] for row in group["rows"]] == ["not recorded", "not reached"]
-    assert figure["note"].startswith("No method reached 90.0 % with every seed. The highest mean accuracy over seeds was ")
+    assert figure["note"].startswith(
+        "No method reached 90.0 % with every seed. The highest mean accuracy over seeds was "
+    )
     assert figure["marks"][0]["ratio_to"] == one["name"]  # nobody reached it within a recorded time
     texts = [text.get_text() for text in compose([figure]).axes[0].texts]
     assert texts == ["to 50.0 %", " not recorded", " not reached"]
@@ -210,7 +212,9 @@ def test_many_clients_are_few_shapes():
     data = {"federations": [{**federation, "class_names": names, "parts": figure_specs.class_parts(names)}]}
     figure = client_classes(data, 0)
     assert len(compose([figure], data).axes[0].patches) == 4
-    assert figure["note"].startswith("5,000 clients, 55,000 samples, 4 classes. The smallest has 10 samples, the largest 12.")
+    assert figure["note"].startswith(
+        "5,000 clients, 55,000 samples, 4 classes. The smallest has 10 samples, the largest 12."
+    )
     assert "1,000 of them are drawn. Classes of 3,000 more clients were not counted." in figure["note"]
 
 

@@ -48,6 +48,11 @@ def test_leads_speak_only_of_what_is_there(data):
     assert "mean" not in lead(single, "communication")
 
 
+def test_stopped_runs_can_be_continued(data):
+    *_, (number, text) = headlines({**data, "states": {"complete": 4, "stopped": 2}})
+    assert (number, text) == ("4 of 6", "runs complete, 2 stopped; fedrelay resume continues them")
+
+
 def headlines(data):
     return [(each["number"], each["text"]) for each in with_sections(data)["headlines"]]
 
@@ -137,8 +142,9 @@ def test_every_figure_is_a_file(data, tmp_path, kind):
     assert {path.name for path in written} == {
         f"{name}.{kind}"
         for name in (
-            "curves-accuracy", "curves-loss", "targets", "results", "differences", "communication", "payloads", "faults",
-            "clients", "clients-2", "groups-fedseq", "routes-fedavg", "routes-fedseq", "routes-centralized", "forgetting-fedseq",
+            "curves-accuracy", "curves-loss", "targets", "results", "differences", "communication", "payloads",
+            "faults", "clients", "clients-2", "groups-fedseq", "routes-fedavg", "routes-fedseq", "routes-centralized",
+            "forgetting-fedseq",
         )
     }  # fmt: skip
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]

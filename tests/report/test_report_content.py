@@ -191,7 +191,12 @@ def test_what_it_takes_to_repeat_it(whole, comparison_folder):
 def test_runs_beside_a_comparison_have_its_name_and_are_not_part_of_its_command(comparison_folder, tmp_path):
     run = ran(tmp_path / "faulty", "fedseq", rounds=1, faults=[{"what": "dropout", "rate": 0.3}])
     found = document([comparison_folder, run])
-    assert [method["name"] for method in found["methods"]] == ["fedavg", "fedseq (three)", "centralized", "fedseq (faulty)"]
+    assert [method["name"] for method in found["methods"]] == [
+        "fedavg",
+        "fedseq (three)",
+        "centralized",
+        "fedseq (faulty)",
+    ]
     assert found["differing"]["faults"] == "[{what: dropout, rate: 0.3, first: 1}] (fedseq (faulty))"
     assert list(found["commands"]) == [f"All runs of {comparison_folder}"]
 

@@ -224,7 +224,8 @@ def cost_to_target(data: Data, cost: str) -> Figure:
     several = any(len(method["curves"]["runs"]) > 1 for method in methods)
     label = f"{which} mean {data['metric']['label']} over seeds" if several else f"{which} {data['metric']['label']}"
     found = f" The {label} was {score_of(data, best(levels))}." if levels else ""
-    first = next((row["name"] for group in groups for row in group["rows"] if row["value"]), methods[0]["name"])
+    with_cost = (each for place in reached for each in methods if each["summary"]["costs_to"][place].get(cost))
+    first = next(with_cost, methods[0])["name"]
     mark = {"kind": "bars", "by_method": True, "groups": groups, "format": form, "ratio_to": first}
     return {
         "title": f"{name} to reach each target",

@@ -634,12 +634,15 @@ def _headlines(data: Data) -> Iterator[tuple[str, str]]:
     sent = [method for method in methods if method["summary"]["bytes"]]
     if sent and len({method["curves"]["round"][-1] for method in methods}) == 1:  # fewer rounds send less
         least = min(sent, key=lambda method: method["summary"]["bytes"])
-        others = " of the federated methods" if len(methods) < len(data["methods"]) else ""
-        yield size(least["summary"]["bytes"]), f"sent by {least['name']}{f', the least{others}' if len(methods) > 1 else ''}"
+        some = " of the federated methods" if len(methods) < len(data["methods"]) else ""
+        rank = f", the least{some}" if len(methods) > 1 else ""
+        yield size(least["summary"]["bytes"]), f"sent by {least['name']}{rank}"
     if data["runs_in_all"]:
         others = "".join(f", {number} {state}" for state, number in data["states"].items() if state != "complete")
         runs = "run" if data["runs_in_all"] == 1 else "runs"
-        yield f"{data['states'].get('complete', 0)} of {data['runs_in_all']}", f"{runs} complete{others}"
+        stopped = data["states"].get("stopped", 0)
+        again = f"; fedrelay resume continues {'it' if stopped == 1 else 'them'}" if stopped else ""
+        yield f"{data['states'].get('complete', 0)} of {data['runs_in_all']}", f"{runs} complete{others}{again}"
 
 
 def _speed_up(data: Data) -> Iterator[tuple[str, str]]:
