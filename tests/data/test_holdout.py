@@ -8,7 +8,8 @@ from tests.conftest import make_federation
 
 import fedrelay as fr
 from fedrelay.data.federation_wrapper import find_wrapper
-from fedrelay.data.holdout import FederationWithHoldout, held_out_samples, without_pooling
+from fedrelay.data.holdout import FederationWithHoldout, held_out_samples, with_holdout, without_pooling
+from fedrelay.data.node_samples import owner_federation
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.public_samples import with_public
 from fedrelay.data.validation_samples import with_validation
@@ -51,6 +52,19 @@ def test_the_draw_depends_on_seed_and_client_alone(plain):
     backwards = FederationWithHoldout(plain, 0.3, 4)
     assert backwards.reserved_rows(0).tolist() == drawn(4)[1]
     assert backwards.fingerprint() != FederationWithHoldout(plain, 0.3, 5).fingerprint()
+
+
+@pytest.mark.parametrize("targets", [np.arange(37) % 5, np.arange(37) / 7 + 0.1, np.arange(74).reshape(37, 2) % 3 == 0])
+def test_a_node_holds_out_the_same_samples_as_a_simulation_with_seed_1(targets):
+    x = np.arange(37.0, dtype=np.float32)[:, None]
+    owners = np.arange(37) % 3 == 0  # 24 samples of one client, 13 of the other
+    data = fr.federate(x, targets, x[:1], targets[:1], client_ids=owners.astype(int))
+    held_out = held_out_samples(with_holdout(data, 0.3, seed=1))
+    for client, count in enumerate((8, 4)):
+        own = owners == bool(client)
+        node = owner_federation({"x": x[own], "y": targets[own]}, hold_out=0.3)
+        assert node.test.x.tolist() == held_out.of(client).x.tolist()
+        assert len(node.test.x) == count
 
 
 def test_classes_keep_their_shares():

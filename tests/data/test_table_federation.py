@@ -139,7 +139,10 @@ def test_ordinary_partitions_and_regression():
             "no train row has the label 'maybe'; labels are no, yes",
         ),
         ({"test": {name: TEST[name] for name in ("age", "town")}}, "test table: has no column 'ill'"),
-        ({"test": 0.01}, "a share of 0.01 of 8 rows leaves no test rows"),
+        (
+            {"client": "age", "drop": ["site"], "rows": {**TRAIN, "age": list("abcdefgh")}, "test": 0.2},
+            "leaves no test rows",
+        ),
         ({"rows": {**TRAIN, "ill": ["no"] * 8}, "test": 0.2}, "all train rows have the same label"),
         (
             {"rows": {**TRAIN, "age": [1, 1e300, *[1] * 6]}},

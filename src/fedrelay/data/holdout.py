@@ -1,10 +1,9 @@
 """Held-out samples of each client: models are evaluated on them client by client, and never trained on them.
 
-Rule: every client holds out a share of its samples (`data.holdout`), drawn class by class where each sample has a
-label. Share × samples is rounded up, so that every client with at least two samples is evaluated, and at least one
-sample stays for training. The draw depends on the seed and the client alone, so all methods of a comparison have the
-same held-out samples. Without `data.holdout`, the held-out samples of a client are its own test samples, where the data
-say whose each test sample is.
+Rule: every client holds out a share of its samples (`data.holdout`), chosen as nodes do it (`held_out_rows.py`). The
+choice depends on the seed and the client's samples alone, so all methods of a comparison hold out the same samples.
+Without `data.holdout`, the held-out samples of a client are its own test samples, where the data say whose each test
+sample is.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +19,13 @@ from numpy.typing import NDArray
 from fedrelay.data.client_names import known_client_names
 from fedrelay.data.federation import Federation
 from fedrelay.data.federation_wrapper import find_wrapper
+from fedrelay.data.held_out_rows import held_out_count, held_out_rows
 from fedrelay.data.partition import Ints
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.reserved_samples import FederationWithReservedSamples
 from fedrelay.data.sample_names import sample_names
 from fedrelay.data.samples import SampleSource
 from fedrelay.errors import DataError
-
-_ROUNDING = 1e-9
-"""Share × samples may be a whole number plus rounding, such as 0.1 · 3 · 10."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,10 +44,10 @@ class FederationWithHoldout(FederationWithReservedSamples):
     @cached_property
     def reserved_counts(self) -> Ints:
         """The number of samples that each client holds out."""
-        counts = self.inner.sample_counts()
-        wanted = np.ceil(self.share * counts - _ROUNDING).astype(np.int64)
-        kept: Ints = np.minimum(wanted, np.maximum(counts - 1, 0))
-        return kept
+        return np.array([held_out_count(count, self.share) for count in self.inner.sample_counts().tolist()], np.int64)
+
+    def divided(self, labels: NDArray[Any], client: int) -> tuple[Ints, Ints]:
+        return held_out_rows(len(labels), self.share, self.seed, labels=labels)
 
 
 def with_holdout(federation: Federation, share: float, seed: int) -> Federation:

@@ -33,15 +33,12 @@ Arrays = Mapping[str, NDArray[Any]]
 """`x`, `y`, and optionally `x_test` and `y_test`."""
 
 
-def owner_federation(
-    arrays: Arrays, *, hold_out: float = 0.0, seed: int = 1, classes: int | None = None
-) -> ArrayFederation:
+def owner_federation(arrays: Arrays, *, hold_out: float = 0.0, classes: int | None = None) -> ArrayFederation:
     """A federation with one client: a data owner.
 
     Args:
         arrays: The samples.
         hold_out: Share of the samples to hold out as test samples, if there are no test samples.
-        seed: Seed of the choice of held-out samples.
         classes: The number of classes; default: as many as the labels need.
 
     Raises:
@@ -58,7 +55,7 @@ def owner_federation(
         raise DataError("--holdout: has no effect, because there are test samples already")
     x_test, y_test = arrays.get("x_test", x[:0]), arrays.get("y_test", y[:0])
     if hold_out and len(x) == len(y):
-        rest, held_out = held_out_rows(len(y), hold_out, seed, labels=y if y.dtype.kind in "iu" else None)
+        rest, held_out = held_out_rows(len(y), hold_out, labels=y)
         x, y, x_test, y_test = x[rest], y[rest], x[held_out], y[held_out]
     has_test = len(y_test) > 0
     # `federate` needs at least one test sample; a train sample stands in and is removed again below.

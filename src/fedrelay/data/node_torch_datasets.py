@@ -30,7 +30,6 @@ def owner_datasets(
     test: Dataset[Any] | None,
     *,
     hold_out: float = 0.0,
-    seed: int = 1,
     classes: int | None = None,
 ) -> TorchDatasetFederation:
     """A federation with one client: a data owner whose samples may be larger than memory.
@@ -39,7 +38,6 @@ def owner_datasets(
         train: The samples: pairs (input, target).
         test: The test samples, if there are any.
         hold_out: Share of the samples to hold out as test samples, if there are no test samples.
-        seed: Seed of the choice of held-out samples.
         classes: The number of classes; default: what the attribute `targets` of `train` needs.
 
     Raises:
@@ -48,7 +46,7 @@ def owner_datasets(
     if test is not None and hold_out:
         raise DataError("--holdout: has no effect, because there are test samples already")
     if hold_out:
-        rest, held_out = held_out_rows(len(train), hold_out, seed)  # type: ignore[arg-type]
+        rest, held_out = held_out_rows(len(train), hold_out)  # type: ignore[arg-type]
         train, test = Subset(train, rest.tolist()), Subset(train, held_out.tolist())
     # `federate_datasets` needs a test sample; without any, the train samples stand in and are removed again.
     federation = federate_datasets({OWNER: train}, train if test is None else test, classes=classes, name="own data")

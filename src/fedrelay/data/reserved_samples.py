@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedrelay.data.federation import class_counts, digest
 from fedrelay.data.federation_wrapper import FederationWrapper
@@ -21,7 +22,7 @@ from fedrelay.rng import generator
 class FederationWithReservedSamples(FederationWrapper, ABC):
     """A federation whose clients reserve a share of their samples, drawn class by class where each sample has a label.
 
-    A subclass says how many each client reserves (`reserved_counts`).
+    A subclass says how many each client reserves (`reserved_counts`), and may draw them in its own way (`divided`).
     """
 
     purpose: ClassVar[str]
@@ -56,16 +57,19 @@ class FederationWithReservedSamples(FederationWrapper, ABC):
     def histogram(self, client: int) -> Ints:
         return class_counts(self.train_samples(client).targets().numpy(), self.class_count)
 
+    def divided(self, labels: NDArray[Any], client: int) -> tuple[Ints, Ints]:
+        """The indices of the samples that a client with these targets trains on, and of those that it reserves."""
+        rng = generator(self.seed, self.purpose, client)
+        reserved = stratified_indices(labels, int(self.reserved_counts[client]), rng)
+        return np.setdiff1d(np.arange(len(labels)), reserved), reserved
+
     def fingerprint(self) -> str:
         return digest(self.purpose, self.share, self.seed, self.inner.fingerprint())
 
     def _split(self, client: int) -> tuple[Ints, Ints]:
         """The indices of the samples that a client trains on, and of those that it reserves."""
         if client not in self._splits:
-            labels = self.inner.train_samples(client).targets().numpy()
-            rng = generator(self.seed, self.purpose, client)
-            reserved = stratified_indices(labels, int(self.reserved_counts[client]), rng)
-            self._splits[client] = np.setdiff1d(np.arange(len(labels)), reserved), reserved
+            self._splits[client] = self.divided(self.inner.train_samples(client).targets().numpy(), client)
         return self._splits[client]
 
     @cached_property

@@ -80,6 +80,16 @@ class Table:
         """The labels that occur in some rows; none where targets are numbers."""
         return sorted_names(self.targets[rows]) if self.has_labels else ()
 
+    @property
+    def all_labels(self) -> tuple[str, ...]:
+        """The labels of all rows; none where targets are numbers."""
+        return self.labels(np.arange(len(self)))
+
+    @property
+    def coded_targets(self) -> NDArray[Any]:
+        """Targets as the numbers of the table's own labels, or as float32 numbers."""
+        return self.encoded_targets(self.all_labels)
+
     def encoded_targets(self, labels: Sequence[str]) -> NDArray[Any]:
         """Targets as the numbers of these labels, or as float32 numbers.
 

@@ -22,19 +22,16 @@ import numpy as np
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, Federation, build_federation, digest
 from fedrelay.data.federation_wrapper import FederationWrapper, find_wrapper
-from fedrelay.data.stratified_subset import stratified_indices
+from fedrelay.data.held_out_rows import held_out_rows
 from fedrelay.data.table import Ints, Table, listed, read_table, sorted_names, table_of
 from fedrelay.data.table_column_reader import chosen_rows, frame_columns, read_table_columns
 from fedrelay.data.table_encoding import NumberEncoding, TableEncoding, TableStatistics, text_bytes
 from fedrelay.errors import DataError
 from fedrelay.experiment.spec import TableSettings, validate
 from fedrelay.files import expand_home
-from fedrelay.rng import generator
 
 Distribute = Callable[[Dataset], ArrayFederation]
 """Takes rows and divides them among clients."""
-
-_SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -255,22 +252,23 @@ def default_task(labels: Sequence[str]) -> str:
 def _check_labels(table: Table, test: Table) -> None:
     """Refuse test rows whose label no train row has."""
     if table.has_labels:
-        test.encoded_targets(table.labels(np.arange(len(table))))
+        test.encoded_targets(table.all_labels)
 
 
 def _split(table: Table, settings: TableSettings) -> tuple[Ints, Ints]:
-    """The numbers of the train and test rows: a share of the rows of every client and label, always the same.
+    """The numbers of the train and test rows, always the same: a client's test rows are those its node would hold out.
 
     Every client and every label keeps at least one train row.
     """
     assert isinstance(settings.test, float)
-    clients = np.zeros(len(table), np.int64) if table.clients is None else _codes(table.clients)
-    labels = _codes(table.targets) if table.has_labels else np.zeros(len(table), np.int64)
-    strata = clients * (labels.max() + 1) + labels
+    targets = table.coded_targets
     tested = np.zeros(len(table), bool)
-    tested[stratified_indices(strata, round(settings.test * len(table)), generator(_SPLIT_SEED, "table-split"))] = True
-    for codes in (clients, labels):
-        tested[[int((codes == lost).argmax()) for lost in np.setdiff1d(codes, codes[~tested])]] = False
+    owner = np.zeros(len(table), np.int64) if table.clients is None else _codes(table.clients)
+    by_owner = np.argsort(owner, kind="stable")
+    for rows in np.split(by_owner, np.bincount(owner).cumsum()[:-1]):
+        tested[rows[held_out_rows(len(rows), settings.test, labels=targets[rows])[1]]] = True
+    if table.has_labels:
+        tested[[int((targets == lost).argmax()) for lost in np.setdiff1d(targets, targets[~tested])]] = False
     if not tested.any():
         raise DataError(
             f"{table.source}: a share of {settings.test:g} of {len(table):,} rows leaves no test rows, because every "

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import fedrelay as fr
+from fedrelay.data.holdout import held_out_samples, with_holdout
 from fedrelay.data.table_encoding import NumberSums
 from fedrelay.engines.flower.connect import _check_data, remote_federation
 from fedrelay.engines.flower.job_description import encoding_from_plain
@@ -112,7 +113,8 @@ def test_nodes_hold_the_same_samples_bit_for_bit(options, federation, local, tmp
 
 def test_held_out_rows_are_encoded_too_and_nodes_evaluate_on_them(tmp_path, make_nodes, local, use_nodes):
     found = make_nodes(local())
-    tables = {name: node_table(tmp_path, name, lines, hold_out=0.5) for name, lines in SITES.items()}
+    shares = {"n00": 0.5, "n01": 0.5, "n02": 0.3}
+    tables = {name: node_table(tmp_path, name, lines, hold_out=shares[name]) for name, lines in SITES.items()}
     for name, each in tables.items():
         found.connection.services[name] = service(tmp_path, name, each)
     facts = facts_of(tmp_path, tables, share_histogram=True)
@@ -293,6 +295,20 @@ def test_impossible_sums_are_refused(tmp_path, lie):
 def test_sums_that_are_rounded_are_possible(tmp_path, ages):
     table = node_table(tmp_path, "a", [f"x,{age},oslo,no" for age in ages])
     assert facts_of(tmp_path, {"a": table})["a"].table.statistics == table.statistics
+
+
+@pytest.mark.parametrize("target", [lambda row: row % 3, lambda row: f"{(row % 5) * 3}", lambda row: row * 0.37])
+def test_nodes_hold_out_the_rows_that_a_simulation_tests_with(tmp_path, target):
+    rows = {name: [f"{name},{row},oslo,{target(row)}" for row in range(size)] for name, size in (("b", 23), ("a", 31))}
+    everything = write(tmp_path / "all.csv", [line for lines in rows.values() for line in lines])
+    tests = fr.federate_table(everything, target="ill", client="site", test=0.2, scaling="none")
+    trained = fr.federate_table(everything, target="ill", client="site", test=everything, scaling="none")
+    samples = held_out_samples(with_holdout(trained, 0.2, seed=1))
+    for client, name in enumerate(("a", "b")):
+        table = node_table(tmp_path, name, rows[name], hold_out=0.2)
+        kept = held_out_samples(tests).of(client).x[:, 0].tolist()
+        assert kept == samples.of(client).x[:, 0].tolist() == table.test.tolist()
+        assert len(kept) == {"a": 7, "b": 5}[name]
 
 
 def test_sums_of_few_values_are_not_shared(tmp_path):

@@ -61,10 +61,7 @@ class NodeTable:
             raise SpecError(f"--task: must be one of {', '.join(ONE_TARGET)}, got {task!r}")
         table = read_table(path, settings, task, prefix="--")
         assert settings.target is not None
-        labels = table.targets if table.has_labels else None
-        train, test = held_out_rows(len(table), hold_out, labels=labels)
-        if not len(train):
-            raise DataError(f"{path}: --holdout leaves no rows to train on")
+        train, test = held_out_rows(len(table), hold_out, labels=table.coded_targets)
         found = cls(settings.target, table, train, test, task)
         _check_sums(found.statistics, min_rows, table.source)
         if 0 < len(test) < min_rows:
@@ -82,7 +79,7 @@ class NodeTable:
     @property
     def labels(self) -> tuple[str, ...]:
         """All labels of this node, also those of held-out rows; none where targets are numbers."""
-        return self.table.labels(np.arange(len(self.table)))
+        return self.table.all_labels
 
     def encoded_by_itself(self) -> ArrayFederation:
         """The rows as this node would encode them by itself: enough to count samples and to see data change."""
