@@ -87,7 +87,7 @@ CASES = {
     ),
     "unknown option of a selector": ("run wfsl --set warmup.select.kind=x", 2, "allowed: by, count, population"),
     "half a retry": ("run fedavg --set recovery.retries=1.5", 2, "recovery.retries: must be a whole number, got 1.5"),
-    "no list": ("run fedavg --set targets=x", 2, "eval.targets: must be a list, got 'x'"),
+    "no list": ("run fedavg --set targets=x", 2, "eval.targets: must be a list such as [a, b], got 'x'"),
     "no method at all": ("run nothing.yaml", 2, "method: must not be empty, got ''"),
     "no seeds": ("compare fedavg --set seeds=[]", 2, "seeds: must not be empty, got []"),
     "no targets": ("compare fedavg --set targets=[]", 2, "eval.targets: must not be empty, got []"),
@@ -102,7 +102,8 @@ CASES = {
     "misspelt class weights": (
         "run fedavg --set task.class_weights=balance",
         2,
-        "task.class_weights: must be 'none' or 'balanced', or a list, got 'balance' (did you mean 'balanced'?)",
+        "task.class_weights: must be 'none' or 'balanced', or a list such as [a, b], "
+        "got 'balance' (did you mean 'balanced'?)",
     ),
     "unknown partition": ("run fedavg --partition shard", 2, "did you mean 'shards'"),
     "no natural clients": ("run fedavg --partition natural", 2, "no natural clients"),

@@ -101,7 +101,8 @@ def many(values):
         (
             {"x": [f"t{row}" for row in range(101)], "ill": np.arange(101) % 2},
             None,
-            "column 'x' has 101 different texts, such as 't0'; correct them, or name the column in drop",
+            "column 'x' has 101 different texts, such as 't0'; correct them, or name the column in drop, "
+            "or in categorical if these are categories, or in id if they name the rows",
         ),
         (
             {**ROWS, "age": ["40", "5O", "60"]},

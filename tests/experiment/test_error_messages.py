@@ -29,9 +29,10 @@ class Outer(Section):
     [
         (
             {"inner": {"weights": "balance"}},
-            "inner.weights: must be 'none' or 'balanced', or a list, got 'balance' (did you mean 'balanced'?)",
+            "inner.weights: must be 'none' or 'balanced', or a list such as [a, b], "
+            "got 'balance' (did you mean 'balanced'?)",
         ),
-        ({"inner": {"weights": 3}}, "inner.weights: must be 'none' or 'balanced', or a list, got 3"),
+        ({"inner": {"weights": 3}}, "inner.weights: must be 'none' or 'balanced', or a list such as [a, b], got 3"),
         ({"inner": {"weights": [1, -2]}}, "inner.weights.1: must be greater than or equal to 0, got -2"),
         ({"several": [{}, {"weights": [1, "x"]}]}, "several.1.weights.1: must be a number, got 'x'"),
         ({"period": 0}, "period: must be 'never', or greater than 0, got 0"),

@@ -353,7 +353,7 @@ def nodes(
 ) -> None:
     """Show which nodes are online and what they hold."""
     check_installed()
-    from fedrelay.engines.flower.connect import show_nodes
+    from fedrelay.engines.flower.connect import show_nodes, table_remarks
     from fedrelay.report.terminal.listings import node_list
 
     output = CommandOutput(quiet=quiet, json=json)
@@ -362,7 +362,7 @@ def nodes(
     )
     with output.showing_warnings():
         listed = show_nodes(settings)
-    warnings = [str(remark) for node in listed for remark in node.remarks]
+        warnings = [*(str(remark) for node in listed for remark in node.remarks), *table_remarks(listed)]
     output.print(node_list(listed))
     for line in warnings:
         output.note(f"note: {line}", "yellow")

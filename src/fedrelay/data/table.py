@@ -30,6 +30,9 @@ Ints = NDArray[np.int64]
 MOST_LABELS = 100
 """A target of more different whole numbers may be labels or amounts: the user has to say."""
 
+NODE_OPTION = "--"
+"""What stands before the name of a role where it is an option of `fedrelay node`."""
+
 MOST_CATEGORIES = 100
 """More different texts look like names or typing errors; the user has to say that they are categories."""
 
@@ -287,9 +290,10 @@ def _check_categories(
             )
         if len(texts) > MOST_CATEGORIES:
             example = next((text for text in texts if not is_number(text)), texts[0])
+            naming = "" if prefix == NODE_OPTION else f", or in {prefix}id if they name the rows"  # nodes have no ids
             raise DataError(
                 f"{source}: column {name!r} has {len(texts):,} different texts, such as {example[:40]!r}; correct "
-                f"them, {instead}"
+                f"them, {instead}{naming}"
             )
 
 

@@ -20,7 +20,7 @@ _PLAIN_WORDS = {
     r"a valid (dictionary|mapping).*": "a mapping of settings",
     r"a valid integer.*": "a whole number",
     r"a valid number.*": "a number",
-    r"a valid (tuple|list).*": "a list",
+    r"a valid (tuple|list).*": "a list such as [a, b]",
     r"a valid string.*": "text",
     r"^(String|Tuple|List) should have at least 1 .*": "must not be empty",
 }

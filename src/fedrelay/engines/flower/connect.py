@@ -30,7 +30,7 @@ from fedrelay.engines.flower.server.dispatcher import Signatures
 from fedrelay.engines.flower.server.node_registration import ListedNode, list_nodes, privacy_warnings, register_nodes
 from fedrelay.engines.flower.server.remote_federation import RemoteFederation, only_public_above, remote_part
 from fedrelay.engines.flower.server.table_encoding_agreement import agree_on_encoding
-from fedrelay.errors import EngineError, FedRelayError, SpecError
+from fedrelay.errors import DataError, EngineError, FedRelayError, SpecError
 from fedrelay.experiment.spec import DataSettings, EngineSettings, Experiment, TableSettings
 from fedrelay.files import expand_home
 from fedrelay.local.client_state import ClientStateStore
@@ -164,6 +164,18 @@ def show_nodes(settings: EngineSettings) -> list[ListedNode]:
     keys, connection = public_keys(folder), open_connection(settings)
     seen = last_seen(settings.superlink, authority(folder / CA), server_secret(folder), keys)
     return list_nodes(connection, tuple(keys), folder, max(1.0, settings.wait), seen, server_signatures(folder))
+
+
+def table_remarks(nodes: Sequence[ListedNode]) -> list[str]:
+    """Why a run would refuse the tables of these nodes; nothing if they fit each other, or a node is not known yet."""
+    facts = {node.name: node.facts for node in nodes if node.facts is not None}
+    if len(facts) < len(nodes):
+        return []
+    try:
+        agree_on_encoding(facts, TableSettings())
+    except DataError as error:
+        return [f"a run would refuse these tables: {error}"]
+    return []
 
 
 def server_signatures(folder: Path) -> Signatures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import fedrelay as fr
 from fedrelay.data.holdout import held_out_samples, with_holdout
 from fedrelay.data.table_encoding import NumberSums
-from fedrelay.engines.flower.connect import _check_data, remote_federation
+from fedrelay.engines.flower.connect import _check_data, remote_federation, table_remarks
 from fedrelay.engines.flower.job_description import encoding_from_plain
 from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
 from fedrelay.engines.flower.node.service import NodeService
@@ -183,7 +184,7 @@ def test_a_column_without_values_fits_text_and_numbers(tmp_path):
             ["x,1,no", "x,2,yes"],
             "site,age,ill",
             {},
-            "node 'a' and node 'b' have other columns: town; name them in --drop",
+            "node 'a' has columns that node 'b' lacks: town; name them in --drop, at all nodes",
         ),
         (["x,1,oslo,1.5", "x,2,rome,2"], HEADER, {}, "has labels at one, numbers at the other; start both with --task"),
         (SITES["n00"], HEADER, {"target": "town"}, "predict other columns: 'ill' and 'town'"),
@@ -195,8 +196,14 @@ def test_tables_that_do_not_fit_each_other(tmp_path, lines, header, options, pro
         "a": node_table(tmp_path, "a", SITES["n00"]),
         "b": NodeTable.read(write(tmp_path / "b.csv", lines, header), settings, min_rows=1),
     }
+    facts = facts_of(tmp_path, tables)
     with pytest.raises(DataError, match=problem):
-        agree_on_encoding(facts_of(tmp_path, tables), TableSettings())
+        agree_on_encoding(facts, TableSettings())
+    nodes = [ListedNode(name, "ready", 1.0, each) for name, each in facts.items()]
+    [remark] = table_remarks(nodes)
+    assert re.search(f"^a run would refuse these tables: .*{problem}", remark)
+    assert table_remarks(nodes[:1]) == []
+    assert table_remarks([*nodes, ListedNode("c", "never seen", None, None)]) == []
 
 
 def agreed_on(folder: Path, **nodes: tuple[list[str], str | None]) -> Any:
@@ -321,7 +328,7 @@ def test_sums_of_few_values_are_not_shared(tmp_path):
     with pytest.raises(DataError, match=r"a\.csv: --holdout keeps 8 rows; .* Keep at least 10, or none, or lower"):
         node_table(tmp_path, "a", rows * 4, min_rows=MIN_ROWS, hold_out=0.2)
     assert len(node_table(tmp_path, "a", rows * 5, min_rows=MIN_ROWS, hold_out=0.2).test) == 10
-    with pytest.raises(DataError, match="column 'age' has only 9 known numbers in rows to train on"):
+    with pytest.raises(DataError, match=r"fewer than 10 known numbers .*: 'age' \(9\)\. .* --drop, .* --min-rows to 9"):
         node_table(tmp_path, "a", [*rows[1:], "x,,oslo,no"], min_rows=MIN_ROWS)
     with pytest.raises(DataError, match="has 9 rows to train on"):
         NodeTable.read(write(tmp_path / "a.csv", rows[1:]), TableSettings(target="ill", drop=("site",)))

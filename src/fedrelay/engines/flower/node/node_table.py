@@ -12,7 +12,7 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation, build_federation
 from fedrelay.data.held_out_rows import held_out_rows
 from fedrelay.data.node_samples import check_hold_out
-from fedrelay.data.table import ONE_TARGET, Ints, Table, read_table
+from fedrelay.data.table import NODE_OPTION, ONE_TARGET, Ints, Table, listed, read_table
 from fedrelay.data.table_encoding import TableStatistics
 from fedrelay.data.table_federation import SharedEncoding, default_task, encode_rows
 from fedrelay.errors import DataError, SpecError
@@ -59,7 +59,7 @@ class NodeTable:
         check_hold_out(hold_out)
         if task is not None and task not in ONE_TARGET:
             raise SpecError(f"--task: must be one of {', '.join(ONE_TARGET)}, got {task!r}")
-        table = read_table(path, settings, task, prefix="--")
+        table = read_table(path, settings, task, prefix=NODE_OPTION)
         assert settings.target is not None
         train, test = held_out_rows(len(table), hold_out, labels=table.coded_targets)
         found = cls(settings.target, table, train, test, task)
@@ -125,10 +125,10 @@ def _check_sums(statistics: TableStatistics, least: int, source: str) -> None:
             f"{source}: has {statistics.rows:,} rows to train on; their sums, which the server receives, would reveal "
             f"too much about each. Use at least {least:,}, or lower --min-rows"
         )
-    for name, sums in statistics.numbers.items():
-        if 0 < sums.known < least:
-            raise DataError(
-                f"{source}: column {name!r} has only {sums.known:,} known numbers in rows to train on; their sums, "
-                f"which the server receives, would reveal too much about each. Use at least {least:,}, name the "
-                "column in --drop, or lower --min-rows"
-            )
+    if sparse := {name: sums.known for name, sums in statistics.numbers.items() if 0 < sums.known < least}:
+        columns = listed(f"{name!r} ({known:,})" for name, known in sparse.items())
+        raise DataError(
+            f"{source}: has fewer than {least:,} known numbers in rows to train on: {columns}. Their sums, which the "
+            "server receives, would reveal too much about each: name these columns in --drop, at all nodes, or lower "
+            f"--min-rows to {min(sparse.values()):,} if this may be known"
+        )

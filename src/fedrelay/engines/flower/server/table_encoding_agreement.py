@@ -112,8 +112,13 @@ def _with_same_columns(tables: Mapping[str, TableFacts]) -> dict[str, TableStati
             raise DataError(
                 f"{both}: the target {table.target!r} has labels at one, numbers at the other; start both with --task"
             )
-        if differing := expected ^ {*own.numbers, *own.categories}:
-            raise DataError(f"{both} have other columns: {listed(sorted(differing))}; name them in --drop")
+        columns = {*own.numbers, *own.categories}
+        for having, lacking, extra in ((first, node, expected - columns), (node, first, columns - expected)):
+            if extra:
+                raise DataError(
+                    f"node {having!r} has columns that node {lacking!r} lacks: {listed(sorted(extra))}; name them in "
+                    "--drop, at all nodes"
+                )
         for name in categorical:
             if name in own.numbers and own.numbers[name].known:
                 other, text = _text_of(name, tables)
