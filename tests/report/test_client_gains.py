@@ -95,7 +95,9 @@ def test_the_terminal_says_who_loses():
     console = Console(width=100, record=True)
     with console.capture() as said:
         console.print(client_tables(outcome(2, local=0.5, fedavg=0.25)))
-    assert "Who loses by taking part in fedavg: s0 (-25.0), s1 (-25.0)." in said.get()
+    shown = " ".join(said.get().split())
+    assert "Who loses by taking part in fedavg: s0 (-25.0), s1 (-25.0)." in shown
+    assert "local is the mean of the clients' own models, each on the test samples of all clients." in shown
     assert re.search("95 % of gain +-25.0 … -25.0 +-25.0 … -25.0", said.get())
     assert client_tables(outcome(0, fedavg=0.5)) is None
 

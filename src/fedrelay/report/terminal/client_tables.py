@@ -54,4 +54,9 @@ def client_tables(outcome: ComparisonResult) -> RenderableType | None:
         cells = [f"{mean} ± {std}", f"{shown_name(spread['worst'])[:16]} {worst}", tenth, correlation, counts]
         table.add_row(name, *cells[: len(heads)])
     lines = [method["who_loses"] for method in methods.values() if method["who_loses"]]
+    if facts["alone"]:  # else its score above looks like that of a client that stays alone with its own samples
+        lines.append(
+            f"In the tables of methods, {facts['alone']} is the mean of the clients' own models, each on the test "
+            "samples of all clients. Here every model is on the samples that the client held out."
+        )
     return Group(*parts, table, Text(), *(Padding(Text(line), (0, 0, 0, 2)) for line in lines))
