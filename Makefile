@@ -33,9 +33,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(call install,FedRelay,dev)
 	@touch $@
 
-# The tests and the federation need Flower and Ray, and one example Hugging Face's packages; the demo does not.
+# The tests and the federation need Flower and Ray, one example Hugging Face's packages, and one logger wandb; the demo does not.
 $(VENV)/.equipped: pyproject.toml constraints.txt
-	$(call install,FedRelay$(comma) Flower$(comma) Ray and transformers,dev$(comma)flower$(comma)ray$(comma)hf)
+	$(call install,FedRelay$(comma) Flower$(comma) Ray$(comma) transformers and wandb,dev$(comma)flower$(comma)ray$(comma)hf$(comma)wandb)
 	@touch $(VENV)/.installed $@
 
 install: $(VENV)/.installed
