@@ -33,9 +33,9 @@ def in_words(packages: Sequence[tuple[str, str]]) -> str:
     libraries = [name for name, _ in packages if name.startswith(("nvidia", "cuda", "triton"))]
     if libraries or "+cu" in version:
         return (
-            f"PyTorch {version} with CUDA, and {len(libraries)} packages for GPUs: about 5 GB on disk. The CPU build "
-            "takes 0.7 GB and is enough for the demo and the tests: stop with Ctrl-C, and see 'The CPU build of "
-            "PyTorch' in README.md."
+            f"PyTorch {version} with CUDA, and {len(libraries)} packages for GPUs: about 3 GB to download and 5 GB on "
+            "disk. The CPU build takes 0.7 GB and is enough for the demo and the tests: stop with Ctrl-C, and see 'The "
+            "CPU build of PyTorch' in docs/install.md."
         )
     return f"PyTorch {version} without CUDA: about 0.7 GB on disk."
 
