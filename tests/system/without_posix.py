@@ -9,8 +9,11 @@ import importlib
 import multiprocessing
 import os
 import pkgutil
+import select
 import signal
+import socket
 import sys
+import time
 from pathlib import Path
 
 import matplotlib.pyplot  # noqa: F401
@@ -32,21 +35,50 @@ for name in (
 
 for module in [each for each in sys.modules if each.split(".")[0].startswith("fedrelay")]:
     del sys.modules[module]
-for missing in ("fcntl", "resource", "pwd", "grp", "termios"):
+for missing in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "syslog", "readline", "curses"):
     sys.modules[missing] = None  # type: ignore[assignment]
 sys.modules["msvcrt"] = Msvcrt()
 for owner, names in {
     os: (
         "O_NOFOLLOW",
+        "O_DIRECTORY",
+        "O_CLOEXEC",
         "fork",
+        "register_at_fork",
+        "fchmod",
+        "chown",
+        "killpg",
+        "setsid",
+        "nice",
+        "uname",
+        "mkfifo",
+        "statvfs",
+        "getloadavg",
         "sched_getaffinity",
         "sched_setscheduler",
+        "sched_param",
         "SCHED_BATCH",
         "sysconf",
         "getuid",
         "geteuid",
     ),
-    signal: ("pthread_sigmask", "SIGKILL", "SIGHUP", "SIGUSR1", "SIGALRM"),
+    signal: (
+        "pthread_sigmask",
+        "SIG_BLOCK",
+        "SIG_UNBLOCK",
+        "SIG_SETMASK",
+        "setitimer",
+        "alarm",
+        "SIGKILL",
+        "SIGHUP",
+        "SIGCHLD",
+        "SIGPIPE",
+        "SIGUSR1",
+        "SIGALRM",
+    ),
+    select: ("poll", "epoll"),
+    socket: ("AF_UNIX",),
+    time: ("tzset", "clock_gettime"),
 }.items():
     for name in names:
         if hasattr(owner, name):
