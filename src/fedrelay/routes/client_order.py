@@ -97,11 +97,11 @@ def by_likeness(
     clients: Sequence[int], class_counts: Callable[[int], Counts], everyone: Counts, *, best_last: bool
 ) -> tuple[int, ...]:
     """Clients by how much their classes are like those of everyone together; equal ones by number."""
-    overall = everyone / max(1, everyone.sum())
+    overall = everyone / np.maximum(everyone.sum(), 1)
 
     def difference(client: int) -> float:
         counts = class_counts(client)
-        return float(np.abs(counts / max(1, counts.sum()) - overall).sum().round(12)) / 2
+        return float(np.abs(counts / np.maximum(counts.sum(), 1) - overall).sum().round(12)) / 2
 
     sign = -1 if best_last else 1
     return tuple(sorted(clients, key=lambda client: (sign * difference(client), client)))
