@@ -129,15 +129,15 @@ def _decimal(value: float | None) -> str:
 def _bars(what: str, values: NDArray[np.int64]) -> Table:
     """A histogram over clients in text."""
     edges = _edges(values)
-    counts, _ = np.histogram(values, bins=edges)
+    heights: list[int] = np.histogram(values, bins=edges)[0].tolist()
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="dim")
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(justify="right")
     table.add_row(f"  {what}", "", Text("clients", style="dim"))
-    for low, high, held in zip(edges[:-1], edges[1:] - 1, counts, strict=True):
+    for low, high, held in zip(edges[:-1], edges[1:] - 1, heights, strict=True):
         name = count(low) if low == high else f"{count(low)}–{count(high)}"
-        table.add_row(f"  {name}", "█" * round(BAR * held / max(1, counts.max())) or ("▏" if held else ""), count(held))
+        table.add_row(f"  {name}", "█" * round(BAR * held / max(1, *heights)) or ("▏" if held else ""), count(held))
     return table
 
 
