@@ -9,7 +9,6 @@ import sys
 import tomllib
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -271,13 +270,6 @@ class Hasty(fr.Term):
         model.flat.zero_()
 
 
-class HastyLoss(fr.LossTerm):
-    batchable: ClassVar = True
-
-    def loss(self, batch, context):
-        return batch.outputs.logits.sum()
-
-
 class Endless(fr.Warmup):
     cycles: int = 3
 
@@ -328,7 +320,6 @@ def with_tensors(*tensors):
         ({"merge": 3}, "merge must be a subclass of Merge, got 3"),
         ({"terms": {"t": Waits}}, "Waits.add_gradient must not be async; nobody would await it"),
         ({"terms": {"t": Hasty}}, "Hasty.adjust_received_model is only called for models that are trained one by one"),
-        ({"terms": {"t": HastyLoss}}, "HastyLoss.loss is only called for models that are trained one by one"),
         ({"warmup": Endless}, "Endless.length must name its option with the rounds (cycles)"),
         ({"grouping": Former}, "Former must override assign_groups instead of form_groups"),
         (

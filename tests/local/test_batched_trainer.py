@@ -22,11 +22,15 @@ from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, 
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
-from fedrelay.local.trainer import EagerTrainer, TrainingJob
+from fedrelay.local.trainer import PLAIN_CLASSIFICATION, EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.plan import Hop
+from fedrelay.tasks.binary import Binary
+from fedrelay.tasks.classification import Classification
 from fedrelay.tasks.custom import CustomTask
+from fedrelay.tasks.multilabel import MultiLabel
+from fedrelay.tasks.regression import Regression
 
 
 def network():
@@ -44,10 +48,18 @@ def images(sizes):
     return ArrayFederation(dataset, ClientIndices(np.arange(total), offsets), seed=0)
 
 
-def both(federation, clients, terms=(), module=None, lanes=8, **train):
+def numbers(targets):
+    """Six clients of unequal size with targets that are made from a generator and a number of samples."""
+    rng, sizes = np.random.default_rng(1), (5, 9, 3, 8, 4, 7)
+    x, y = rng.normal(size=(36, 4)).astype(np.float32), targets(rng, 36)
+    dataset = Dataset("numbers", "tabular", x, y, x[:2], y[:2], 2 if y.dtype == np.int64 else 0)
+    return ArrayFederation(dataset, ClientIndices(np.arange(36), np.cumsum([0, *sizes])), seed=0)
+
+
+def both(federation, clients, terms=(), module=None, lanes=8, task=PLAIN_CLASSIFICATION, **train):
     module = module or network()
     layout = FlatLayout.of(module)
-    job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 5, lanes=lanes)
+    job = TrainingJob(module, layout, federation, TrainSettings(**train), terms, 5, lanes=lanes, task=task)
     start = layout.flatten(module)
     hops = [Hop(3, route, 0, client) for route, client in enumerate(clients)]
     received = [start + 0.01 * route for route in range(len(hops))]
@@ -226,6 +238,72 @@ def test_an_own_loss_is_left_to_automatic_differentiation(toy):
         task=CustomTask(loss=lambda out, y: out.sum()),
     )
     assert isinstance(trainer_for(job, FlatModule(module, job.layout)), EagerTrainer)
+
+
+WEIGHTED = (1.0, 0.2, 3.0)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Classification(class_weights=WEIGHTED),
+        Classification(label_smoothing=0.2),
+        Classification(class_weights=WEIGHTED, label_smoothing=0.2),
+    ],
+    ids=["class weights", "label smoothing", "both"],
+)
+@pytest.mark.parametrize("lanes", [2, 3, 8])
+def test_other_losses_of_classes(toy, task, lanes):
+    assert_alike(both(toy, range(6), task=task, lanes=lanes, batch_size=4, epochs=2, lr=0.2))
+
+
+def test_a_class_without_weight_in_a_batch_by_itself_has_no_loss(toy):
+    """Zero divided by zero, as in PyTorch: the lanes of other clients do not notice."""
+    task = Classification(class_weights=(1.0, 0.0, 1.0))
+    (eager, _), (batched_lanes, _) = both(toy, range(6), task=task, batch_size=2, lr=0.2)
+    broken = eager.isnan().any(1)
+    assert broken.any()
+    assert not broken.all()
+    assert torch.equal(batched_lanes.isnan().any(1), broken)
+    torch.testing.assert_close(eager[~broken], batched_lanes[~broken], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "targets", "outputs"),
+    [
+        (Binary(), lambda rng, n: rng.integers(0, 2, n), 1),
+        (Binary(class_weights=(0.5, 2.0)), lambda rng, n: rng.integers(0, 2, n), 1),
+        (MultiLabel(), lambda rng, n: rng.integers(0, 2, (n, 5)).astype(np.float32), 5),
+        (Regression(), lambda rng, n: rng.normal(size=n).astype(np.float32), 1),
+        (Regression(), lambda rng, n: rng.normal(size=(n, 2, 3)), 6),
+        (Regression(loss="mae"), lambda rng, n: rng.normal(size=(n, 2)), 2),
+        (Regression(loss="huber", delta=0.5), lambda rng, n: rng.normal(size=(n, 2)), 2),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lanes", [2, 3, 8])
+def test_other_tasks(task, targets, outputs, lanes):
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, outputs))
+    found = both(numbers(targets), range(6), module=module, task=task, lanes=lanes, batch_size=4, epochs=2, lr=0.1)
+    assert_alike(found)
+
+
+class OwnBinary(Binary):
+    def batch_loss(self, outputs, targets):
+        return 2 * super().batch_loss(outputs, targets)
+
+
+class OwnBatchableBinary(OwnBinary):
+    def sample_losses(self, outputs, targets):
+        return 2 * Binary().sample_losses(outputs, targets)
+
+
+def test_a_task_with_another_loss_does_not_inherit_its_gradient():
+    assert Binary().batchable
+    assert not OwnBinary().batchable
+    data, module = numbers(lambda rng, n: rng.integers(0, 2, n)), nn.Linear(4, 1)
+    assert_alike(both(data, range(6), module=module, task=OwnBatchableBinary(), batch_size=4, lr=0.1))
 
 
 CNN_S = 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 3 * 64

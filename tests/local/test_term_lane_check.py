@@ -10,8 +10,10 @@ import torch
 import fedrelay as fr
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
 from fedrelay.experiment.spec import TrainSettings
+from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.term_lane_check import HOOKS, check_terms_in_lanes
 from fedrelay.local.terms.base import overriding
+from fedrelay.local.terms.glam import Glam
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 
@@ -78,6 +80,37 @@ def test_a_hook_that_fails_for_batched_models_alone_is_refused(toy, linear):
 def test_a_hook_that_draws_random_numbers_is_refused(toy, linear):
     with pytest.raises(fr.SpecError, match="term 'Faulty', add_gradient: draws from torch's random generator"):
         check_terms_in_lanes(job_of(toy, linear, Faulty(fault="draws")))
+
+
+class Squared(fr.LossTerm):
+    """A loss that is right for one model, and for several ones or not."""
+
+    batchable: ClassVar[bool] = True
+    fault: str = ""
+
+    def loss(self, batch, context):
+        difference = batch.rows(batch.outputs.logits) - batch.rows(batch.outputs_of_model(context.received).logits)
+        if self.fault == "mixes":
+            return difference.square().sum(-1).mean() + 0 * batch.mean(difference[..., 0])
+        return batch.mean(difference.square().sum(-1))
+
+
+class SquaredAlone(Squared):
+    def loss(self, batch, context):
+        return batch.outputs.logits.square().mean()
+
+
+def test_a_loss_is_tried_too(toy, linear):
+    check_terms_in_lanes(job_of(toy, linear, Squared()))
+    with pytest.raises(fr.SpecError, match=f"term 'Squared', loss: {MIXES}"):
+        check_terms_in_lanes(job_of(toy, linear, Squared(fault="mixes")))
+
+
+def test_another_loss_is_for_one_model_unless_it_says_otherwise(toy, linear):
+    assert Squared.batchable
+    assert not SquaredAlone.batchable
+    assert not type("OwnGlam", (Glam,), {"loss": SquaredAlone.loss}).batchable
+    assert batched_model_for(job_of(toy, linear, SquaredAlone()))[0] is None
 
 
 @pytest.mark.parametrize("fault", ["draws", "flat"])

@@ -15,7 +15,7 @@ from fedrelay.experiment.sections import Sampling, Section, Training
 from fedrelay.experiment.spec import validate
 from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.client_profiler import ClientProfiler
-from fedrelay.local.terms.base import LossTerm, Term
+from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.merge.base import Merge
 from fedrelay.merge.mean import Mean
@@ -170,8 +170,6 @@ def _check_batchable(method: str, part: type[Term]) -> None:
     """Refuse a hook that would never be called, because the term says that models may be trained together."""
     others = ("adjust_received_model", "move_before_gradient")
     hooks = [name for name in others if getattr(part, name) is not getattr(Term, name)]
-    if issubclass(part, LossTerm):
-        hooks.insert(0, "loss")
     if part.batchable and hooks:
         raise SpecError(
             f"method {method!r}: {part.__name__}.{hooks[0]} is only called for models that are trained one by one; "

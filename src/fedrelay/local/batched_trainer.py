@@ -6,19 +6,20 @@ it is done, so every lane gets the same gradients as alone; only rounding differ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from fedrelay.data.samples import Samples
+from fedrelay.local.batched_loss import TermLosses, loss_of_block
+from fedrelay.local.batched_teachers import BatchedTeachers
 from fedrelay.local.hop_context import HopContext, TrainedHop, batch_contexts, write_back
 from fedrelay.local.hop_watcher import HopWatcher
 from fedrelay.local.lane_sample_schedule import LaneSampleBlock, schedule
 from fedrelay.local.optimizers.base import HopOptimizer
 from fedrelay.local.optimizers.state_terms import first_state
-from fedrelay.local.terms.base import call_in_place, overriding
+from fedrelay.local.terms.base import LossTerm, call_in_place, overriding
 from fedrelay.local.trainer import (
     EagerTrainer,
     SampleOrders,
@@ -28,13 +29,12 @@ from fedrelay.local.trainer import (
     run_end_hooks,
     seed_torch,
 )
-from fedrelay.models.batched import BatchedModel, BoundBatchedModel
+from fedrelay.models.batched import BatchedModel
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import torch_seed
 from fedrelay.robustness.guard import max_abs_weights
 from fedrelay.routes.arrival import HopReport
 from fedrelay.routes.plan import Hop
-from fedrelay.tasks.classification import is_plain_classification
 from fedrelay.user_code import is_built_in
 
 MAX_MULTIPLICATIONS = 25_000_000
@@ -52,7 +52,7 @@ def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
     workers idle.
     """
     batchable = job.optimizer.batchable and all(term.batchable for term in job.terms)
-    supported = is_plain_classification(job.task) and batchable and job.federation.in_memory
+    supported = job.task.batchable and batchable and job.federation.in_memory
     if supported and job.lanes > 1 and job.train.device == "cpu" and job.train.precision == "float32":
         model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
         if model is not None:
@@ -79,7 +79,9 @@ class BatchedTrainer:
         self.has_own_terms = not all(is_built_in(type(term)) for term in job.terms)
         self.flat = torch.zeros(lanes, job.layout.size, dtype=job.layout.dtype)
         self.gradient = torch.zeros_like(self.flat)
-        self.bound_for_width = lru_cache(maxsize=4)(self._bind)
+        self.bound_for_width = model.binder(self.flat, self.gradient)
+        loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
+        self.term_losses = TermLosses(loss_terms, BatchedTeachers(model, self.flat)) if loss_terms else None
 
     def train_hops(
         self,
@@ -158,32 +160,31 @@ class BatchedTrainer:
         totals = torch.zeros(len(hops), dtype=torch.float64)
         steps = [self.job.steps_with(size) for size in sizes]
         for block in schedule(orders, sizes, steps, width, flat.dtype):
-            totals += self._run_block(block, x, y.take(block.rows).unsqueeze(2), optimiser, context)
+            totals += self._run_block(block, x, y, optimiser, context)
         return totals.tolist()
 
     def _run_block(
-        self, block: LaneSampleBlock, x: Tensor, targets: Tensor, optimiser: HopOptimizer, context: HopContext | None
+        self, block: LaneSampleBlock, x: Tensor, y: Tensor, optimiser: HopOptimizer, context: HopContext | None
     ) -> Tensor:
         """Run the steps of one block; returns the sum of each lane's losses."""
-        steps, all_lanes, _, width = targets.shape
-        bound_for_lanes = self.bound_for_width(width)
-        weights = block.sample_weights
-        target_gradient = x.new_zeros(steps, all_lanes, self.model.classes, width).scatter_(2, targets, -weights)
-        logits = torch.zeros_like(target_gradient)
+        bound_for_lanes, targets = self.bound_for_width(block.rows.shape[2]), y[block.rows]
+        loss = loss_of_block(self.job.task, block, targets, self.model.classes)
+        added = torch.zeros(len(targets[0]), dtype=torch.float64)
         for span, lanes in block.spans():
             bound = bound_for_lanes(lanes)
             active = context.first_lanes(lanes) if context is not None else None
-            parts = (part[span, :lanes].unbind() for part in (block.rows, target_gradient, weights, logits))
-            for step_rows, step_target_gradient, step_weights, step_logits in zip(*parts, strict=True):
-                bound.load(x, step_rows.view(-1))
-                step_logits.copy_(bound.compute_gradient(step_target_gradient, step_weights))
+            for number, step in enumerate(loss.steps(span, lanes), span.start):
+                bound.load(x, block.rows[number, :lanes].view(-1))
+                bound.forward()
+                loss.write_gradient(bound, *step)
+                of_features = None
+                if self.term_losses is not None and active is not None:
+                    weights = block.sample_weights[number, :lanes, 0]
+                    losses, of_features = self.term_losses.add_gradient(bound, targets[number, :lanes], weights, active)
+                    added[:lanes] += losses
+                bound.backward(of_features)
                 if active is not None:
                     for term in self.gradient_hooks:
                         call_in_place(term.add_gradient, bound.gradient, bound.flat, active)
                 optimiser.step(bound.flat, bound.gradient)
-        log_likelihoods = torch.log_softmax(logits, dim=2).gather(2, targets)
-        return log_likelihoods.mul_(weights).sum((0, 2, 3), dtype=torch.float64).neg_()
-
-    def _bind(self, width: int) -> Callable[[int], BoundBatchedModel]:
-        """The batched model for batches of a width, by the number of lanes; all of them share the same memory."""
-        return lru_cache(maxsize=None)(self.model.bind(self.flat, self.gradient, width).first_lanes)
+        return loss.totals() + added

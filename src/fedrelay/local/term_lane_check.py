@@ -7,16 +7,17 @@ called once for two models together and once for each alone, with random numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedrelay.errors import SpecError
 from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.hop_context import HopContext, TrainedHop
-from fedrelay.local.terms.base import Term, overriding
+from fedrelay.local.terms.base import Batch, LossTerm, ModelOutputs, OutputGradient, Term, overriding
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import TORCH_GLOBALS
@@ -82,23 +83,74 @@ def check_terms_in_lanes(job: TrainingJob) -> None:
         SpecError: A hook mixes models, draws random numbers, or fails for batched models alone.
     """
     own = [term for term in job.terms if not is_built_in(type(term))]
-    if not own or batched_model_for(job)[0] is None:
+    model, _ = batched_model_for(job)
+    if not own or model is None:
         return
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         for term in own:
             for hook in HOOKS:
                 if overriding([term], hook):
                     _try_hook(term, hook, _random_inputs(job))
+            if isinstance(term, LossTerm):
+                _try_loss(term, _random_inputs(job).context, model.classes)
 
 
 def _try_hook(term: Term, hook: str, together: HookInputs) -> None:
     def call(given: HookInputs) -> None:
         HOOKS[hook](term, given)
 
-    where = f"term {type(term).__name__!r}, {hook}:"
+    def alone(lane: int) -> Mapping[str, Tensor]:
+        return together.map(lambda tensor: tensor[lane]).changes(call)
+
+    _compare(f"term {type(term).__name__!r}, {hook}:", alone, lambda: together.changes(call), "[lanes, size]")
+
+
+def _try_loss(term: LossTerm, context: HopContext, classes: int) -> None:
+    """Batches of three samples, of which the last one of the first lane is padding."""
+    counts, random = (2, 3), torch.Generator().manual_seed(0)
+    logits, features, more = torch.rand(3, LANES, 3, classes, dtype=torch.float64, generator=random)
+    weights = torch.tensor([[1 / n if row < n else 0.0 for row in range(3)] for n in counts], dtype=torch.float64)
+    targets = torch.zeros(LANES, 3, dtype=torch.int64)
+
+    def outputs_of_model(models: Tensor) -> ModelOutputs:
+        shift = models.mean(-1)[:, None, None] * more  # different models have different outputs
+        return ModelOutputs(logits + shift, features - shift)
+
+    def alone(lane: int) -> Mapping[str, Tensor]:
+        rows, own = slice(counts[lane]), context.map(lambda tensor: tensor[lane])
+        inputs = [part[lane, rows].clone().requires_grad_() for part in (logits, features)]
+
+        def outputs_of_one(model: Tensor) -> ModelOutputs:
+            found = outputs_of_model(model.expand(LANES, -1))
+            return ModelOutputs(found.logits[lane, rows], found.features[lane, rows])
+
+        loss = term.loss(Batch(targets[lane, rows], ModelOutputs(*inputs), outputs_of_one), own)
+        gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if loss.requires_grad else (None, None)
+        padded = [None if part is None else F.pad(part, (0, 0, 0, 3 - len(part))) for part in gradients]
+        return _loss_by_name(loss.detach(), OutputGradient(*padded), logits[lane])
+
+    def together() -> Mapping[str, Tensor]:
+        batch = Batch(targets, ModelOutputs(logits, features), outputs_of_model, weights)
+        return _loss_by_name(*term.losses_and_gradient(batch, context), logits)
+
+    _compare(f"term {type(term).__name__!r}, loss:", alone, together, "[lanes, batch, values]")
+
+
+def _loss_by_name(losses: Tensor, gradient: OutputGradient, zero: Tensor) -> Mapping[str, Tensor]:
+    by_name = {name: torch.zeros_like(zero) if part is None else part for name, part in gradient._asdict().items()}
+    return {"loss": losses, **by_name}
+
+
+def _compare(
+    where: str,
+    alone: Callable[[int], Mapping[str, Tensor]],
+    together: Callable[[], Mapping[str, Tensor]],
+    shape: str,
+) -> None:
+    """Refuse what gives other results, by name, for models together than for each alone."""
     try:
         state = torch.get_rng_state()
-        alone = [together.map(lambda tensor, lane=lane: tensor[lane]).changes(call) for lane in range(LANES)]  # type: ignore[misc]
+        wanted = [alone(lane) for lane in range(LANES)]
     except (Exception, SystemExit):
         return  # it fails with one model too; the run will say so, with the round and the client
     if not torch.equal(state, torch.get_rng_state()):
@@ -107,16 +159,17 @@ def _try_hook(term: Term, hook: str, together: HookInputs) -> None:
             f"together; draw 'noise' in adjust_sent_model, {ADVICE}"
         )
     try:
-        batched = together.changes(call)
+        batched = together()
     except (Exception, SystemExit) as error:
         raise SpecError(
-            f"{where} fails for models that are trained together, [lanes, size]: {error_in_one_line(error)}; "
+            f"{where} fails for models that are trained together, {shape}: {error_in_one_line(error)}; "
             f"work on the last axis (dim=-1, keepdim=True), {ADVICE}"
         ) from error
     for name, found in batched.items():
-        wanted = torch.stack([changes[name] for changes in alone])
-        largest = float(wanted.abs().nan_to_num().max())
-        if not torch.allclose(found, wanted, rtol=0, atol=TOLERANCE * largest + 1e-12, equal_nan=True):
+        expected = torch.stack([each[name] for each in wanted])
+        largest = float(expected.abs().nan_to_num().max())
+        same = found.shape == expected.shape
+        if not same or not torch.allclose(found, expected, rtol=0, atol=TOLERANCE * largest + 1e-12, equal_nan=True):
             raise SpecError(
                 f"{where} gives other results for models that are trained together than for each alone; "
                 f"work on the last axis (dim=-1, keepdim=True), {ADVICE}"

@@ -175,6 +175,41 @@ class Task(Section, ABC):
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of a batch, a scalar: the mean over its predictions."""
 
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample in the batches of several models, times the sample's weight, `[lanes, samples]`.
+
+        `batch_loss` of each batch is the sum divided by the sum of `sample_weights`, and `single_sample_loss` is the
+        loss here. A task that overrides it can be learned by batched models.
+
+        Args:
+            outputs: `[lanes, samples, …]`, as `outputs_for_loss` returns them.
+            targets: `[lanes, samples, …]`.
+        """
+        raise NotImplementedError(f"the loss of task {self.name!r} is not a mean over samples")
+
+    def sample_weights(self, targets: Tensor) -> Tensor | None:
+        """The weight of each sample in the mean of `batch_loss`, `[lanes, samples]`; None: all weigh the same."""
+        return None
+
+    def sample_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The gradient of `sample_losses` with respect to the outputs. Overridden only where a formula is faster."""
+        outputs = outputs.detach().requires_grad_()
+        [gradient] = torch.autograd.grad(self.sample_losses(outputs, targets).sum(), (outputs,))
+        return gradient
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class that changes the loss of its base class does not inherit what was written for that loss."""
+        super().__init_subclass__(**options)
+        loss = ("outputs_for_loss", "batch_loss", "single_sample_loss", "sample_losses", "sample_weights")
+        for name in ("sample_losses", "sample_weights", "sample_gradients"):
+            if name not in vars(cls) and any(changed in vars(cls) for changed in loss):
+                setattr(cls, name, getattr(Task, name))
+
+    @property
+    def batchable(self) -> bool:
+        """Whether batched models can learn it."""
+        return type(self).sample_losses is not Task.sample_losses
+
     def loss_of_model_outputs(self, outputs: Any, targets: Tensor) -> Tensor:
         """The loss of a batch, from a model's outputs as they are."""
         return self.batch_loss(self.outputs_for_loss(outputs, targets), targets)

@@ -63,11 +63,20 @@ class Binary(ClassWeightedTask):
         return (1,)
 
     def outputs_for_loss(self, outputs: object, targets: Tensor) -> Tensor:
-        return super().outputs_for_loss(outputs, targets).reshape(len(targets))
+        return super().outputs_for_loss(outputs, targets).reshape(targets.shape)
 
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         labels = targets.to(outputs.dtype)
         return F.binary_cross_entropy_with_logits(outputs, labels, self._weights(labels))
+
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        labels = targets.to(outputs.dtype)
+        return F.binary_cross_entropy_with_logits(outputs, labels, self._weights(labels), reduction="none")
+
+    def sample_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        labels = targets.to(outputs.dtype)
+        gradient, weights = outputs.sigmoid() - labels, self._weights(labels)
+        return gradient if weights is None else gradient * weights
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
         labels = targets.to(outputs.dtype)

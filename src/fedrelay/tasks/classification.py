@@ -64,12 +64,26 @@ class Classification(ClassWeightedTask):
         """The labels of a sequence are one event, so their log-likelihoods add up."""
         return self._cross_entropy(outputs, targets, "sum")
 
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._cross_entropy(outputs, targets, "none").view_as(targets)
+
+    def sample_weights(self, targets: Tensor) -> Tensor | None:
+        return self._weight_tensor(torch.get_default_dtype(), targets.device)[targets] if self._weighted else None
+
+    def sample_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        weights = self._weight_tensor(outputs.dtype, outputs.device) if self._weighted else outputs.new_ones(1)
+        spread = (weights * (self.label_smoothing / outputs.shape[-1])).expand_as(outputs)
+        at_target = (1 - self.label_smoothing) * weights.expand(outputs.shape[-1])[targets]
+        wanted = spread.scatter_add(-1, targets.unsqueeze(-1), at_target.unsqueeze(-1))
+        return outputs.softmax(-1) * wanted.sum(-1, keepdim=True) - wanted
+
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
         loss = float(self._cross_entropy(outputs, targets, "sum"))
         labels = targets[targets != IGNORED_LABEL]
-        if not isinstance(self.class_weights, tuple):
+        if not self._weighted:
             return loss, len(labels)
-        return loss, float(self._weight_tensor(outputs)[labels].sum(dtype=torch.float64))
+        weights = self._weight_tensor(outputs.dtype, outputs.device)
+        return loss, float(weights[labels].sum(dtype=torch.float64))
 
     def metric_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Summable]:
         actual = targets.flatten().cpu().numpy()
@@ -100,20 +114,22 @@ class Classification(ClassWeightedTask):
         correct, predicted, actual = (np.asarray(sums.values[name]) for name in ("correct", "predicted", "actual"))
         if (correct > predicted).any() or (correct > actual).any() or predicted.sum() != actual.sum():
             return "its counts contradict each other"
-        weighted = isinstance(self.class_weights, tuple)
-        return super().why_sums_implausible(
-            replace(sums, weight=float(actual.sum())) if weighted else sums, predictions
-        )
+        counted = replace(sums, weight=float(actual.sum())) if self._weighted else sums
+        return super().why_sums_implausible(counted, predictions)
 
     def _cross_entropy(self, outputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
         return F.cross_entropy(
             outputs.flatten(0, -2),
             targets.flatten(),
-            weight=self._weight_tensor(outputs) if isinstance(self.class_weights, tuple) else None,
+            weight=self._weight_tensor(outputs.dtype, outputs.device) if self._weighted else None,
             ignore_index=IGNORED_LABEL,
             reduction=reduction,
             label_smoothing=self.label_smoothing,
         )
 
-    def _weight_tensor(self, outputs: Tensor) -> Tensor:
-        return torch.tensor(self.class_weights, dtype=outputs.dtype, device=outputs.device)
+    @property
+    def _weighted(self) -> bool:
+        return isinstance(self.class_weights, tuple)
+
+    def _weight_tensor(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.tensor(self.class_weights, dtype=dtype, device=device)

@@ -40,6 +40,12 @@ class MultiLabel(Task):
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
 
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="none").mean(2)
+
+    def sample_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.sigmoid() - targets) / outputs.shape[2]
+
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
         loss = F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="sum")
         return float(loss), targets.numel()

@@ -59,6 +59,18 @@ class Regression(Task):
     def batch_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._error(outputs, targets, "mean")
 
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._error(outputs, targets, "none").reshape(*targets.shape[:2], -1).mean(2)
+
+    def sample_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        difference = outputs - targets.to(outputs.dtype)
+        slopes = {
+            "mse": lambda: 2 * difference,
+            "mae": difference.sign,
+            "huber": lambda: difference.clamp(-self.delta, self.delta),
+        }
+        return slopes[self.loss]() / targets.shape[2:].numel()
+
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
         return float(self._error(outputs.double(), targets, "sum")), targets.numel()
 

@@ -12,7 +12,7 @@ from torch import nn
 import fedrelay as fr
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.base import Batch, ModelOutputs
-from fedrelay.local.terms.contrastive_loss import ContrastiveLoss, contrastive_loss
+from fedrelay.local.terms.contrastive_loss import ContrastiveLoss, contrastive_losses
 from fedrelay.local.terms.feature_fusion import FeatureFusion
 from fedrelay.models.feature_recorder import FeatureRecorder, last_linear
 from fedrelay.models.flat_layout import FlatLayout
@@ -23,12 +23,12 @@ EAST, NORTH = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
 
 @pytest.mark.parametrize(("before", "expected"), [(NORTH, 0.126928), (EAST, 0.693147)])
 def test_one_sample_by_hand(before, expected):
-    assert contrastive_loss(EAST, EAST, before, 0.5).item() == pytest.approx(expected, abs=1e-6)
+    assert contrastive_losses(EAST, EAST, before, 0.5).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_vector_of_zeros_is_like_nothing():
     own = torch.zeros(2, 3, requires_grad=True)
-    loss = contrastive_loss(own, torch.ones(2, 3), torch.zeros(2, 3), 0.5)
+    loss = contrastive_losses(own, torch.ones(2, 3), torch.zeros(2, 3), 0.5).mean()
     loss.backward()
     assert loss.item() == pytest.approx(0.693147, abs=1e-6)
     assert own.grad.isfinite().all()

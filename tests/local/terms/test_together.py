@@ -15,7 +15,8 @@ from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
 from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.batched_trainer import batched_model_for
-from fedrelay.local.terms.base import MergedRound
+from fedrelay.local.hop_context import HopContext
+from fedrelay.local.terms.base import Batch, LossTerm, MergedRound, ModelOutputs
 from fedrelay.local.terms.blend_with_received import BlendWithReceived
 from fedrelay.local.terms.contrastive_loss import ContrastiveLoss
 from fedrelay.local.terms.control_variates import ControlVariates
@@ -25,21 +26,25 @@ from fedrelay.local.terms.glam import Glam
 from fedrelay.local.terms.mmd_penalty import MmdPenalty
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.terms.tensor_declarations import Payload
-from fedrelay.local.trainer import TrainingJob
+from fedrelay.local.trainer import PLAIN_CLASSIFICATION, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.execution_overlay import AS_PLANNED
 from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.tasks.classification import Classification
 
 CHAINS = ((0, 1, 2), (3, 4), (5,))
 ROTATIONS = ((0, 1, 2), (1, 2, 0), (2, 0, 1), (5, 3))
 
 
-def run_two_rounds(federation, terms, routes, *, executor=InlineExecutor, lanes=1, **train):
+def run_two_rounds(
+    federation, terms, routes, *, executor=InlineExecutor, lanes=1, task=PLAIN_CLASSIFICATION, dtype=None, **train
+):
     """Two rounds; returns the models, payloads and client states, and whether models were batched."""
     torch.manual_seed(6)
-    module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).to(dtype)
     layout = FlatLayout.of(module)
-    job = TrainingJob(module, layout, federation, TrainSettings(batch_size=3, epochs=2, **train), terms, 3, lanes)
+    settings = TrainSettings(batch_size=3, epochs=2, **train)
+    job = TrainingJob(module, layout, federation, settings, terms, 3, lanes, task=task)
     engine, weights, server = SimulationEngine(job, executor(job)), layout.flatten(module), {}
     for round in (1, 2):
         arrivals = engine.run_round(
@@ -112,11 +117,79 @@ def test_lanes_give_what_each_gives_alone(toy, terms, routes):
 
 
 @pytest.mark.parametrize(
-    "term", [Glam(), ContrastiveLoss(), MmdPenalty(), FisherPenalty()], ids=lambda term: type(term).__name__
+    "terms",
+    [
+        (Glam(),),
+        (Glam(tau=2.0, rho=0),),
+        (Glam(tau=0),),
+        (ContrastiveLoss(mu=1.0, anchor="round"),),
+        (Glam(), ContrastiveLoss(mu=1.0), ProximalPenalty(mu=0.1)),
+    ],
+    ids=str,
 )
-def test_terms_that_ask_models_are_trained_one_by_one(toy, term):
-    *_, batched_lanes = run_two_rounds(toy, (term,), CHAINS, lanes=8)
-    assert not batched_lanes
+@pytest.mark.parametrize("lanes", [2, 3, 8])
+def test_terms_that_ask_models_do_so_in_every_lane(toy, terms, lanes):
+    *alone, _ = run_two_rounds(toy, terms, ROTATIONS)
+    *batched_lanes, together = run_two_rounds(toy, terms, ROTATIONS, lanes=lanes)
+    assert together
+    torch.testing.assert_close(alone, batched_lanes, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", [Classification(label_smoothing=0.2), Classification(class_weights=(1.0, 2.0, 0.5))])
+def test_terms_go_with_every_loss(toy, task):
+    terms = (Glam(), ContrastiveLoss(mu=1.0))
+    *alone, _ = run_two_rounds(toy, terms, CHAINS, task=task)
+    *batched_lanes, together = run_two_rounds(toy, terms, CHAINS, lanes=8, task=task)
+    assert together
+    torch.testing.assert_close(alone, batched_lanes, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        (MmdPenalty(strength=1.0),),
+        (MmdPenalty(strength=1.0, outputs="features"),),
+        (MmdPenalty(strength=1.0, widths="relative", anchor="round"),),
+        (Glam(), ContrastiveLoss(mu=1.0), MmdPenalty(outputs="features")),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lanes", [2, 3, 8])
+def test_narrow_kernels_in_every_lane(toy, terms, lanes):
+    """They magnify rounding a thousand times, so here all is computed in float64."""
+    *alone, _ = run_two_rounds(toy, terms, ROTATIONS, dtype=torch.float64)
+    *batched_lanes, together = run_two_rounds(toy, terms, ROTATIONS, lanes=lanes, dtype=torch.float64)
+    assert together
+    torch.testing.assert_close(alone, batched_lanes, rtol=1e-9, atol=1e-10)
+
+
+def random_batch(lanes):
+    """Batches of four samples, with padding in the first lane, and other models whose outputs follow from their sum."""
+    random = torch.Generator().manual_seed(0)
+    logits, features, more = torch.randn(3, lanes, 4, 3, dtype=torch.float64, generator=random)
+    weights = torch.full((lanes, 4), 0.25, dtype=torch.float64)
+    weights[0] = torch.tensor([0.5, 0.5, 0, 0])
+
+    def outputs_of_model(models):
+        shift = models.sum(-1)[:, None, None] * more
+        return ModelOutputs(logits + shift, features + shift)
+
+    targets = torch.zeros(lanes, 4, dtype=torch.int64)
+    return Batch(targets, ModelOutputs(logits, features), outputs_of_model, weights)
+
+
+@pytest.mark.parametrize("term", [Glam(), ContrastiveLoss()], ids=lambda term: type(term).__name__)
+def test_gradients_by_hand_are_those_of_the_loss(term):
+    """Automatic differentiation of the same loss; the second client has no previous model yet."""
+    models = torch.tensor([[0.1], [0.0], [0.3]], dtype=torch.float64)
+    context = HopContext(models + 0.5, models - 0.2, client_state={"previous": models})
+    by_hand = term.losses_and_gradient(random_batch(3), context)
+    losses, gradient = LossTerm.losses_and_gradient(term, random_batch(3), context)
+    torch.testing.assert_close(by_hand[0], losses)
+    for found, wanted in zip(by_hand[1], gradient, strict=True):
+        assert (found is None) == (wanted is None)
+        if wanted is not None:
+            torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize(

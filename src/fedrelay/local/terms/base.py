@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -229,6 +229,13 @@ class ModelOutputs:
     features: Tensor
 
 
+class OutputGradient(NamedTuple):
+    """The gradient of losses with respect to the logits and the features of batched models; None: zero."""
+
+    logits: Tensor | None = None
+    features: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class Batch:
     """One mini-batch as a `LossTerm` sees it."""
@@ -240,21 +247,45 @@ class Batch:
     outputs_of_model: Callable[[Tensor], ModelOutputs]
     """Outputs of another model, given as a whole flat tensor, for the same inputs: without gradient, in eval mode."""
 
-    def without_padding(self, rows: Tensor) -> Tensor:
-        """Logits or features as a matrix with one row per prediction; padding positions are dropped."""
-        if rows.shape == self.targets.shape:  # one output per sample
-            rows = rows.unsqueeze(-1)
-        matrix = rows.flatten(0, -2)
+    sample_weights: Tensor | None = None
+    """Batched models: `[lanes, batch]`, 1/b in a batch of b samples, 0 for padding. None: one model."""
+
+    def rows(self, outputs: Tensor) -> Tensor:
+        """Logits or features with one row per prediction, `[predictions, values]`, without padding positions.
+
+        For batched models they are as they are, `[lanes, batch, values]`; `mean` leaves out the padding.
+        """
+        if self.sample_weights is not None:
+            return outputs
+        if outputs.shape == self.targets.shape:  # one output per sample
+            outputs = outputs.unsqueeze(-1)
+        matrix = outputs.flatten(0, -2)
         return matrix[self.targets.flatten() != IGNORED_LABEL] if len(matrix) == self.targets.numel() else matrix
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of one value per row: a scalar, or `[lanes]` for batched models."""
+        return values.mean() if self.sample_weights is None else (values * self.sample_weights).sum(-1)
+
+    def gradient_of_mean(self, rows: Tensor) -> Tensor:
+        """The gradient of `mean` from that of each row's value."""
+        return rows / len(rows) if self.sample_weights is None else rows * self.sample_weights.unsqueeze(-1)
 
 
 class LossTerm(Term):
     """A term that adds to the loss, from the outputs of the model in training and of other models.
 
-    Its context holds whole models, so that their outputs can be computed.
+    Its context holds whole models, so that their outputs can be computed. Models are trained one by one, unless the
+    class that defines `loss` says `batchable = True`.
     """
 
     batchable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class with another loss than its base class does not inherit what was written for that loss."""
+        super().__init_subclass__(**options)
+        for name in ("batchable", "losses_and_gradient"):
+            if name not in vars(cls) and "loss" in vars(cls):
+                setattr(cls, name, getattr(LossTerm, name))
 
     @property
     def needs_features(self) -> bool:
@@ -268,7 +299,22 @@ class LossTerm(Term):
 
     @abstractmethod
     def loss(self, batch: Batch, context: HopContext) -> Tensor:
-        """Return a scalar that is added to the loss of the batch."""
+        """Return a scalar that is added to the loss of the batch.
+
+        If the term is batchable, it is also called for batched models: logits and features are then
+        `[lanes, batch, values]`, targets `[lanes, batch]`, and one number for each lane is returned, `[lanes]`.
+        `Batch.rows` and `Batch.mean` work for both.
+        """
+
+    def losses_and_gradient(self, batch: Batch, context: HopContext) -> tuple[Tensor, OutputGradient]:
+        """The losses of batched models, `[lanes]`, and their gradient. Overridden only where a formula is faster."""
+        logits, features = (each.detach().requires_grad_() for each in (batch.outputs.logits, batch.outputs.features))
+        losses = self.loss(replace(batch, outputs=ModelOutputs(logits, features)), context)
+        if not losses.requires_grad:
+            return losses, OutputGradient()
+        return losses.detach(), OutputGradient(
+            *torch.autograd.grad(losses.sum(), (logits, features), allow_unused=True)
+        )
 
 
 class AnchoredTerm(Term):

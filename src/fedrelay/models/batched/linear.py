@@ -78,10 +78,8 @@ class UnboundDense(UnboundLinearMap):
 
     def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
         """Images stay in their memory order, with the samples innermost: a matrix product does not mind."""
-        inputs = vectors = ValuesAndGradient.allocate(models, self.input_shape)
-        if len(self.input_shape) > 1:
-            vectors = ValuesAndGradient(*(part.flatten(1, 3).transpose(1, 2) for part in inputs))
-        return self.bind_map(models, vectors, outputs), inputs
+        inputs = ValuesAndGradient.allocate(models, self.input_shape)
+        return self.bind_map(models, as_vectors(inputs), outputs), inputs
 
 
 @dataclass(frozen=True)
@@ -111,6 +109,11 @@ class BoundLinearMap(BoundLayer):
 
     def compute_input_gradient(self) -> None:
         self.backward.compute()
+
+
+def as_vectors(inputs: ValuesAndGradient) -> ValuesAndGradient:
+    """Vectors as they are, and flattened images, as `[lanes, batch, features]`: a view of the same memory."""
+    return ValuesAndGradient(*(part if part.dim() == 3 else part.flatten(1, 3).transpose(1, 2) for part in inputs))
 
 
 def _columns(entry: LayoutEntry, flat: Tensor) -> Tensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor, nn
 
 from fedrelay.models.batched.base import BoundLayer, LaneModels, LaneSliceable, UnboundLayer, ValuesAndGradient
-from fedrelay.models.batched.linear import UnboundLinearMap
+from fedrelay.models.batched.linear import UnboundLinearMap, as_vectors
 from fedrelay.models.batched.read_layers import read_chain
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.nested_inputs import InputShapes, single_shape
@@ -56,10 +57,21 @@ class BatchedModel:
         logits = ValuesAndGradient(*(flat.new_zeros(len(flat), self.classes, batch) for _ in range(2)))
         activations = ValuesAndGradient(*(part.transpose(1, 2) for part in logits))
         layers: list[BoundLayer] = []
+        features = activations
         for layer in reversed(self.layers):
             bound, activations = layer.bind(models, activations)
+            features = features if layers else as_vectors(activations)
             layers.insert(0, bound)
-        return BoundBatchedModel(flat, gradient, tuple(layers), activations.values, logits)
+        return BoundBatchedModel(flat, gradient, tuple(layers), activations.values, features, logits)
+
+    def binder(self, flat: Tensor, gradient: Tensor) -> Callable[[int], Callable[[int], BoundBatchedModel]]:
+        """Width of batches → number of lanes → the first lanes bound to memory; the last few widths are kept."""
+
+        @lru_cache(maxsize=4)
+        def of_width(width: int) -> Callable[[int], BoundBatchedModel]:
+            return lru_cache(maxsize=None)(self.bind(flat, gradient, width).first_lanes)
+
+        return of_width
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,10 @@ class BoundBatchedModel(LaneSliceable):
     gradient: Tensor
     layers: tuple[BoundLayer, ...]
     inputs: Tensor
+    features: ValuesAndGradient
+    """The inputs of the last layer, `[lanes, batch, features]`."""
     logits: ValuesAndGradient
+    """`[lanes, classes, batch]`."""
 
     def load(self, x: Tensor, rows: Tensor) -> None:
         """Use rows of `x`, `[samples, values]`, as inputs: those of the first lane, then those of the second, …"""
@@ -96,12 +111,29 @@ class BoundBatchedModel(LaneSliceable):
         Returns:
             The logits, `[lanes, classes, batch]`.
         """
-        for layer in self.layers:
-            layer.forward()
+        self.forward()
+        self.write_cross_entropy_gradient(target_gradient, sample_weights)
+        self.backward()
+        return self.logits.values
+
+    def write_cross_entropy_gradient(self, target_gradient: Tensor, sample_weights: Tensor) -> None:
+        """Write the gradient of the logits, with the arguments of `compute_gradient`."""
         probabilities = torch.softmax(self.logits.values, dim=1)
         torch.addcmul(target_gradient, probabilities, sample_weights, out=self.logits.gradient)
+
+    def forward(self) -> None:
+        """Compute the features and the logits of the loaded inputs."""
+        for layer in self.layers:
+            layer.forward()
+
+    def backward(self, feature_gradient: Tensor | None = None) -> None:
+        """Compute all gradients from that of the logits, and from what else the loss depends on the features by.
+
+        The features are overwritten.
+        """
         for layer in self.layers[:0:-1]:
             layer.compute_gradient()
             layer.compute_input_gradient()
+            if feature_gradient is not None and layer is self.layers[-1]:
+                self.features.gradient.add_(feature_gradient)
         self.layers[0].compute_gradient()
-        return self.logits.values

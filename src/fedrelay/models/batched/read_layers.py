@@ -14,6 +14,7 @@ from fedrelay.models.batched.convolution import Pair, UnboundConvolution
 from fedrelay.models.batched.linear import UnboundDense
 from fedrelay.models.batched.max_pooling import UnboundMaxPooling
 from fedrelay.models.flat_layout import FlatLayout, LayoutEntry
+from fedrelay.models.projection_head import ProjectionHead
 from fedrelay.models.two_part_classifier import TwoPartClassifier
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -56,7 +57,7 @@ class _Chain:
             return self._activation(part)
         if type(part) is nn.Flatten:
             return self._flatten(part)
-        return type(part) is nn.Sequential or (
+        return type(part) in (nn.Sequential, ProjectionHead) or (
             type(part) is TwoPartClassifier and [*part._modules] == ["features", "classifier"]
         )
 
@@ -122,7 +123,7 @@ class _Chain:
 def _parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     """Containers and their parts, in the order in which they are applied."""
     yield prefix, module
-    if type(module) in (TwoPartClassifier, nn.Sequential):
+    if type(module) in (TwoPartClassifier, nn.Sequential, ProjectionHead):
         for name, part in module._modules.items():  # named_children would leave out repeated parts
             if part is not None:
                 yield from _parts(part, f"{prefix}.{name}".lstrip("."))
