@@ -7,6 +7,8 @@ it is done, so every lane gets the same gradients as alone; only rounding differ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,7 +16,8 @@ from torch import Tensor
 from fedrelay.data.samples import Samples
 from fedrelay.local.batched_loss import TermLosses, loss_of_block
 from fedrelay.local.batched_teachers import BatchedTeachers
-from fedrelay.local.hop_context import HopContext, TrainedHop, batch_contexts, write_back
+from fedrelay.local.fisher_information import LaneClients, lane_fisher_diagonals, lane_labels
+from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, batch_contexts, write_back
 from fedrelay.local.hop_watcher import HopWatcher
 from fedrelay.local.lane_sample_schedule import LaneSampleBlock, schedule
 from fedrelay.local.optimizers.base import HopOptimizer
@@ -130,7 +133,8 @@ class BatchedTrainer:
         norms, limits = [0.0] * len(hops), [torch.inf] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
-            outcome = TrainedHop(flat, flat, step_column, lr, flat, context, optimiser.state)
+            fisher = partial(self._fisher, hops, samples, sizes)
+            outcome = TrainedHop(flat, flat, step_column, lr, flat, context, optimiser.state, fisher)
             norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
             limits = context.max_update_norm.flatten().tolist()
             write_back(context, contexts)
@@ -152,16 +156,27 @@ class BatchedTrainer:
     ) -> list[float]:
         """Run all steps of every lane; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
-        x = torch.cat([client.single_input for client in samples]).flatten(1).to(flat.dtype)
-        y = torch.cat([client.y for client in samples])
-        # Rounded up, so that clients of all sizes share the buffers of a few widths.
-        width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
+        clients = self._clients(samples, sizes)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
         totals = torch.zeros(len(hops), dtype=torch.float64)
         steps = [self.job.steps_with(size) for size in sizes]
-        for block in schedule(orders, sizes, steps, width, flat.dtype):
-            totals += self._run_block(block, x, y, optimiser, context)
+        for block in schedule(orders, sizes, steps, clients.width, flat.dtype):
+            totals += self._run_block(block, clients.x, clients.y, optimiser, context)
         return totals.tolist()
+
+    def _clients(self, samples: list[Samples], sizes: list[int]) -> LaneClients:
+        x = torch.cat([client.single_input for client in samples]).flatten(1).to(self.flat.dtype)
+        # Rounded up, so that clients of all sizes share the buffers of a few widths.
+        width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
+        return LaneClients(x, torch.cat([client.y for client in samples]), sizes, width)
+
+    def _fisher(self, hops: list[Hop], samples: list[Samples], sizes: list[int], labels: Labels) -> Tensor:
+        clients = self._clients(samples, sizes)
+        bound = self.bound_for_width(clients.width)(len(hops))
+        if labels == "model":
+            seeds = [torch_seed(self.job.seed, "fisher", *hop_key(hop)) for hop in hops]
+            clients = replace(clients, y=lane_labels(bound, clients, seeds))
+        return lane_fisher_diagonals(bound, self.job.task, clients)
 
     def _run_block(
         self, block: LaneSampleBlock, x: Tensor, y: Tensor, optimiser: HopOptimizer, context: HopContext | None

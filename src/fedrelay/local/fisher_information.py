@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.samples import SampleSource
 from fedrelay.local.hop_context import Labels
-from fedrelay.models.batched import BatchedModel
+from fedrelay.local.lane_sample_schedule import schedule
+from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.models.nested_inputs import Inputs, rows_of
 from fedrelay.tasks.base import Task
@@ -65,6 +68,55 @@ def batched_sample_gradients(batched: BatchedModel, flat: Tensor, inputs: Tensor
     target_gradient = flat.new_zeros(count, batched.classes, 1).scatter_(1, targets.view(-1, 1, 1), -ones)
     bound.compute_gradient(target_gradient, ones)
     return gradients
+
+
+def lane_fisher_diagonals(bound: BoundBatchedModel, task: Task, clients: LaneClients) -> Tensor:
+    """The same means for batched models with a client each, `[lanes, size]`."""
+    squares = torch.zeros_like(bound.gradient)
+    for rows, weights in clients.steps():
+        bound.load(clients.x, rows.view(-1))
+        bound.forward()
+        logits, targets = bound.logits.values.transpose(1, 2), clients.y[rows]
+        gradient = task.sample_gradients(task.outputs_for_loss(logits, targets), targets).view_as(logits)
+        torch.mul(gradient, (weights > 0).unsqueeze(2), out=bound.logits.gradient.transpose(1, 2))
+        bound.backward_squared()
+        squares += bound.gradient
+    return squares / squares.new_tensor(clients.sizes).clamp(min=1).unsqueeze(1)
+
+
+def lane_labels(bound: BoundBatchedModel, clients: LaneClients, seeds: Sequence[int]) -> Tensor:
+    """Labels for all samples, drawn from each lane's model with its own seed."""
+    parts = []
+    for rows, _ in clients.steps():
+        bound.load(clients.x, rows.view(-1))
+        bound.forward()
+        parts.append(bound.logits.values.transpose(1, 2).clone())
+    labels, end = clients.y.clone(), 0
+    for logits, size, seed in zip(torch.cat(parts, dim=1), clients.sizes, seeds, strict=True):
+        torch.default_generator.manual_seed(seed)
+        begin, end = end, end + size
+        for own, chunk in zip(labels[begin:end].split(CHUNK), logits[:size].split(CHUNK), strict=True):
+            own.copy_(draw_labels(chunk, own))
+    return labels
+
+
+@dataclass(frozen=True)
+class LaneClients:
+    """The samples of each lane's client, those of the first lane first."""
+
+    x: Tensor
+    y: Tensor
+    sizes: Sequence[int]
+    width: int
+    """The samples of a batch."""
+
+    def steps(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of all samples, each once: rows and weights, `[lanes, batch]`; padding weighs nothing."""
+        orders = [[np.arange(size)] for size in self.sizes]
+        counts = [-(-size // self.width) for size in self.sizes]
+        if any(counts):
+            for block in schedule(orders, self.sizes, counts, self.width, self.x.dtype):
+                yield from zip(block.rows.unbind(), block.sample_weights.squeeze(2).unbind(), strict=True)
 
 
 def draw_labels(logits: Tensor, targets: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ def _combine(contexts: Sequence[HopContext], join: Callable[[list[Tensor]], Tens
 
 
 def _not_available(labels: Labels) -> Tensor:
-    raise NotImplementedError("the Fisher information is only computed for models that are trained one by one")
+    raise NotImplementedError("the Fisher information needs the samples of a client")
 
 
 @dataclass(frozen=True)
@@ -147,4 +147,5 @@ class TrainedHop:
     """What the optimiser remembers after the last step."""
 
     fisher: Callable[[Labels], Tensor] = _not_available
-    """The diagonal of the Fisher information on this client's samples, at the model that the client sends."""
+    """The diagonal of the Fisher information on this client's samples, at the model that the client sends; `[lanes,
+    size]` for batched models."""

@@ -124,6 +124,8 @@ def test_lanes_give_what_each_gives_alone(toy, terms, routes):
         (Glam(tau=0),),
         (ContrastiveLoss(mu=1.0, anchor="round"),),
         (Glam(), ContrastiveLoss(mu=1.0), ProximalPenalty(mu=0.1)),
+        (FisherPenalty(strength=5.0),),
+        (FisherPenalty(strength=5.0, memory=0.5, labels="model"), Glam()),
     ],
     ids=str,
 )
@@ -137,7 +139,7 @@ def test_terms_that_ask_models_do_so_in_every_lane(toy, terms, lanes):
 
 @pytest.mark.parametrize("task", [Classification(label_smoothing=0.2), Classification(class_weights=(1.0, 2.0, 0.5))])
 def test_terms_go_with_every_loss(toy, task):
-    terms = (Glam(), ContrastiveLoss(mu=1.0))
+    terms = (Glam(), ContrastiveLoss(mu=1.0), FisherPenalty(strength=5.0))
     *alone, _ = run_two_rounds(toy, terms, CHAINS, task=task)
     *batched_lanes, together = run_two_rounds(toy, terms, CHAINS, lanes=8, task=task)
     assert together

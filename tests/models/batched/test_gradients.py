@@ -153,6 +153,30 @@ def test_of_equal_values_the_first_takes_the_slope(kernel):
     torch.testing.assert_close(gradient[0], expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["mlp", "cnn-s"])
+def test_squared_gradients_of_single_samples(name):
+    torch.manual_seed(0)
+    module = build_model(name, (1, 8, 8), CLASSES).double()
+    layout = FlatLayout.of(module)
+    batched = BatchedModel.of(module, layout, (1, 8, 8))
+    flat = layout.flatten(module).repeat(2, 1)
+    gradient = torch.empty_like(flat)
+    bound = batched.bind(flat, gradient, 5)
+    x, y = torch.randn(10, 1, 8, 8, dtype=torch.float64), torch.randint(0, CLASSES, (10,))
+    bound.load(x.flatten(1), torch.arange(10))
+    bound.forward()
+    logits = bound.logits.values.transpose(1, 2)
+    bound.logits.gradient.copy_((logits.softmax(2) - F.one_hot(y, CLASSES).view_as(logits)).transpose(1, 2))
+    bound.backward_squared()
+    wanted = torch.zeros_like(flat)
+    for sample in range(10):
+        module.zero_grad()
+        F.cross_entropy(module(x[[sample]]), y[[sample]]).backward()
+        found = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
+        wanted[sample // 5] += found.square()
+    torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-14)
+
+
 def test_a_lane_that_diverged_leaves_its_neighbours_alone():
     module = build_model("cnn-s", (1, 8, 8), CLASSES)
     layout = FlatLayout.of(module)

@@ -30,7 +30,6 @@ class FisherPenalty(Term):
 
     tensors: ClassVar[tuple[TermTensor, ...]] = (Payload("fisher", resumes=True),)
     payload_reveals_data: ClassVar[bool] = True
-    batchable: ClassVar[bool] = False
     strength: float = Field(0.1, ge=0, description="λ, strength of the penalty")
     memory: float = Field(
         0.0, ge=0, le=1, description="γ, how much of earlier clients' Fisher remains: 0 = only the last one's, 1 = all"

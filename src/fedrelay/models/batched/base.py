@@ -61,6 +61,9 @@ class BoundLayer(LaneSliceable, ABC):
     def compute_gradient(self) -> None:
         """Compute the gradients of the layer's own parameters, if it has any."""
 
+    def compute_squared_gradient(self) -> None:
+        """Instead of these gradients, compute the sum over samples of the squared gradient of each sample."""
+
     @abstractmethod
     def compute_input_gradient(self) -> None:
         """Compute the gradient of the inputs. Called after `compute_gradient`, whose memory may be reused."""

@@ -110,6 +110,9 @@ class BoundConvolution(BoundLayer):
     def compute_gradient(self) -> None:
         self.product.compute_gradient()
 
+    def compute_squared_gradient(self) -> None:
+        self.product.compute_squared_gradient_of_rows(self.inputs.values.shape[-1])
+
     def compute_input_gradient(self) -> None:
         self.product.compute_input_gradient()
         self.inputs.gradient.zero_()

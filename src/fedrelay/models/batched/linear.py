@@ -107,6 +107,21 @@ class BoundLinearMap(BoundLayer):
         if self.gradient.bias is not None:
             torch.sum(self.output_gradient, dim=2, keepdim=True, out=self.gradient.bias)
 
+    def compute_squared_gradient(self) -> None:
+        # The gradient of one sample is an outer product, and so is its square.
+        squares = self.output_gradient.square()
+        self.gradient.weight.copy_(torch.bmm(squares, self.inputs.square()))
+        if self.gradient.bias is not None:
+            torch.sum(squares, dim=2, keepdim=True, out=self.gradient.bias)
+
+    def compute_squared_gradient_of_rows(self, batch: int) -> None:
+        """The same where each sample has many rows, and neighbouring rows belong to the samples of a batch in turn."""
+        outputs = self.output_gradient.unflatten(2, (-1, batch)).permute(0, 3, 1, 2)
+        inputs = self.inputs.unflatten(1, (-1, batch)).transpose(1, 2)
+        self.gradient.weight.copy_((outputs @ inputs).square_().sum(1))
+        if self.gradient.bias is not None:
+            self.gradient.bias.copy_(outputs.sum(3).square_().sum(1).unsqueeze(2))
+
     def compute_input_gradient(self) -> None:
         self.backward.compute()
 

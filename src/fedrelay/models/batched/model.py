@@ -126,6 +126,13 @@ class BoundBatchedModel(LaneSliceable):
         for layer in self.layers:
             layer.forward()
 
+    def backward_squared(self) -> None:
+        """Compute the sum over samples of the squared gradient of each, from the gradients of the logits."""
+        for layer in self.layers[:0:-1]:
+            layer.compute_squared_gradient()
+            layer.compute_input_gradient()
+        self.layers[0].compute_squared_gradient()
+
     def backward(self, feature_gradient: Tensor | None = None) -> None:
         """Compute all gradients from that of the logits, and from what else the loss depends on the features by.
 
