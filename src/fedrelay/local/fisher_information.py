@@ -95,7 +95,7 @@ def lane_labels(bound: BoundBatchedModel, clients: LaneClients, seeds: Sequence[
     for logits, size, seed in zip(torch.cat(parts, dim=1), clients.sizes, seeds, strict=True):
         torch.default_generator.manual_seed(seed)
         begin, end = end, end + size
-        for own, chunk in zip(labels[begin:end].split(CHUNK), logits[:size].split(CHUNK), strict=True):
+        for own, chunk in zip(torch.split(labels[begin:end], CHUNK), torch.split(logits[:size], CHUNK), strict=True):
             own.copy_(draw_labels(chunk, own))
     return labels
 

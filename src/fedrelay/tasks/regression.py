@@ -64,12 +64,11 @@ class Regression(Task):
 
     def sample_gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         difference = outputs - targets.to(outputs.dtype)
-        slopes = {
-            "mse": lambda: 2 * difference,
-            "mae": difference.sign,
-            "huber": lambda: difference.clamp(-self.delta, self.delta),
-        }
-        return slopes[self.loss]() / targets.shape[2:].numel()
+        if self.loss == "huber":
+            slope = difference.clamp(-self.delta, self.delta)
+        else:
+            slope = 2 * difference if self.loss == "mse" else difference.sign()
+        return slope / targets.shape[2:].numel()
 
     def loss_sum(self, outputs: Tensor, targets: Tensor) -> tuple[float, float]:
         return float(self._error(outputs.double(), targets, "sum")), targets.numel()

@@ -112,7 +112,7 @@ def _kernel_and_slope(squares: Tensor, widths: Sequence[float]) -> tuple[Tensor,
 def _mean_squares(squares: Tensor, shares: Tensor) -> Tensor:
     """The mean over all pairs of two different rows in each lane, `[lanes, 1, 1]`."""
     rows = 2 * (shares[:, 0, : squares.shape[1]] > 0).sum(1)
-    own, both, anchor = (squares * (shares != 0)).sum(1).unflatten(1, (3, -1)).sum(2).unbind(1)
+    own, both, anchor = (squares * (shares != 0)).sum(1).view(len(squares), 3, -1).sum(2).unbind(1)
     return ((own + 2 * both + anchor) / (rows * (rows - 1))).clamp_(min=MIN_WIDTH)[:, None, None]
 
 

@@ -116,8 +116,8 @@ class BoundLinearMap(BoundLayer):
 
     def compute_squared_gradient_of_rows(self, batch: int) -> None:
         """The same where each sample has many rows, and neighbouring rows belong to the samples of a batch in turn."""
-        outputs = self.output_gradient.unflatten(2, (-1, batch)).permute(0, 3, 1, 2)
-        inputs = self.inputs.unflatten(1, (-1, batch)).transpose(1, 2)
+        outputs = torch.unflatten(self.output_gradient, 2, (-1, batch)).permute(0, 3, 1, 2)
+        inputs = torch.unflatten(self.inputs, 1, (-1, batch)).transpose(1, 2)
         self.gradient.weight.copy_((outputs @ inputs).square_().sum(1))
         if self.gradient.bias is not None:
             self.gradient.bias.copy_(outputs.sum(3).square_().sum(1).unsqueeze(2))
