@@ -279,7 +279,7 @@ def test_a_class_without_weight_in_a_batch_by_itself_has_no_loss(toy):
         (Regression(loss="mae"), lambda rng, n: rng.normal(size=(n, 2)), 2),
         (Regression(loss="huber", delta=0.5), lambda rng, n: rng.normal(size=(n, 2)), 2),
     ],
-    ids=str,
+    ids=["binary", "weighted binary", "multi-label", "one number", "a matrix", "absolute error", "Huber's loss"],
 )
 @pytest.mark.parametrize("lanes", [2, 3, 8])
 def test_other_tasks(task, targets, outputs, lanes):
