@@ -97,7 +97,8 @@ def test_ctrl_c_while_clients_compute_profiles(program, tmp_path, monkeypatch, w
 def test_a_second_ctrl_c_stops_at_once(warm_python, tmp_path):
     process = warm_python.start("-m", "fedrelay", *SLOW, "--workers", "2", "--out", "slow", folder=tmp_path)
     program = psutil.Process(process.pid)
-    wait_until(lambda: len(program.children()) == 2, process)  # workers start after the handler is installed
+    # A worker that is training has started after the handler was installed.
+    wait_until(lambda: any(child.cpu_times().user > 0.2 for child in program.children()), process)
     process.send_signal(signal.SIGINT)
     wait_until(lambda: "stopping after this round" in process.err, process)
     time.sleep(SAME_PRESS + 0.1)

@@ -105,7 +105,7 @@ def test_the_page_has_the_metric_on_axes_cards_and_tables(outcome):
     assert page["headlines"][0]["text"].startswith(f"RMSE of {best}")
     assert "%" not in page["headlines"][0]["number"]
     leads = " ".join(section["lead"] for section in page["sections"])
-    assert "Test RMSE, mean" in leads
+    assert "Test RMSE, and total costs." in leads
     assert "accuracy" not in leads.replace("its accuracy", "")
     assert "rmse_last_mean" in json.dumps(csv_blocks(page))
     assert cards["targets"]["figures"]["round"]["marks"] or cards["targets"]["figures"]["round"]["note"]
