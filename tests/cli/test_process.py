@@ -97,13 +97,16 @@ def test_ctrl_c_while_clients_compute_profiles(program, tmp_path, monkeypatch, w
 def test_a_second_ctrl_c_stops_at_once(warm_python, tmp_path):
     process = warm_python.start("-m", "fedrelay", *SLOW, "--workers", "2", "--out", "slow", folder=tmp_path)
     program = psutil.Process(process.pid)
-    # A worker that is training has started after the handler was installed.
-    wait_until(lambda: any(child.cpu_times().user > 0.2 for child in program.children()), process)
-    process.send_signal(signal.SIGINT)
-    wait_until(lambda: "stopping after this round" in process.err, process)
-    time.sleep(SAME_PRESS + 0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    try:
+        # A worker that is training has started after the handler was installed.
+        wait_until(lambda: any(child.cpu_times().user > 0.2 for child in program.children()), process)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: "stopping after this round" in process.err, process)
+        time.sleep(SAME_PRESS + 0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
     err = process.err
     assert "Traceback" not in err
     assert "stopped at once" in err
