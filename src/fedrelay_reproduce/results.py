@@ -30,15 +30,13 @@ Entry = dict[str, Any]
 def entry_of(scaled: ScaledClaim, problems: Mapping[str, str] = MappingProxyType({})) -> Entry:
     """The result of a claim by the runs that are there; `problems` are errors of experiments, by title."""
     head: Entry = {"claim": scaled.claim.number, "title": scaled.claim.title, "scale": scaled.scale}
-    if scaled.obstacle is not None:
-        return {**head, "verdict": NOT_RUN, "reason": scaled.obstacle}
     experiments = scaled.experiments.values()
     runs = [run for each in experiments for run in each.runs]
     left = sum(not run.done for run in runs)
     if left:
         failed = next((problems[each.title] for each in experiments if each.title in problems), None)
         rest = f"{left} of {len(runs)} runs at scale {scaled.scale} are still to be done" if left < len(runs) else None
-        return {**head, "verdict": NOT_RUN, "reason": failed or rest}
+        return {**head, "verdict": NOT_RUN, "reason": failed or rest or scaled.obstacle}
     verdict, checks = scaled.judge()
     return {
         **head,

@@ -64,6 +64,17 @@ def test_a_claim_is_judged_by_its_records(tmp_path):
     assert entry["checks"][1]["left"] == (2.0, 2.0)
 
 
+def test_records_need_no_data(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDRELAY_DATA", str(tmp_path))
+    images = ONLY.but("01/only", {"data": {"name": "mnist"}})
+    claim = Claim(1, TEXT, criterion, {"only": images}, seeds={"small": 2})
+    recorded(tmp_path / "records", images.spec("small"))
+    there = scaled_claim(claim, "small", tmp_path / "none", records=tmp_path / "records")
+    assert "data not found: mnist" in there.obstacle
+    assert entry_of(there)["verdict"] == "holds"
+    assert entry_of(scaled_claim(claim, "small", tmp_path / "none"))["reason"] == there.obstacle
+
+
 def test_records_with_other_settings_do_not_count(tmp_path):
     recorded(tmp_path, {**ONLY.spec("small"), "rounds": 4})
     assert recorded_entries({1: CLAIM}, "small", tmp_path / "none", tmp_path) == {}
