@@ -45,7 +45,7 @@ class Dataset:
     """The names of the natural clients 0, 1, …, if they have any."""
 
     clients_are_given: bool = False
-    """Whether the user said which client has which sample; then samples are divided anew only if he says so, too."""
+    """Whether the user said which client has which sample; then only a partition divides them anew."""
 
     task: str = "classification"
     """What the data are for, unless an experiment says otherwise."""
