@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from fedrelay.data.client_class_counts import ClientClassCounts, merge_classes
 from fedrelay.errors import SpecError
 from fedrelay.report import figure_specs
-from fedrelay.report.client_class_counts import ClientClassCounts, merge_classes
-from fedrelay.report.drawing import compose, save_figures
+from fedrelay.report.drawing import compose
+from fedrelay.report.figure_files import save_figures
 from fedrelay.report.figure_specs import (
     client_classes,
     comparison_curves,

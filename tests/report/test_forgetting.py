@@ -6,7 +6,8 @@ from rich.console import Console
 
 import fedrelay as fr
 from fedrelay.errors import RunFolderError
-from fedrelay.report.drawing import compose, save_figures
+from fedrelay.report.drawing import compose
+from fedrelay.report.figure_files import save_figures
 from fedrelay.report.figure_specs import forgetting
 from fedrelay.report.forgetting import _checked, forgetting_table, last_forgetting
 from fedrelay.runtime.run_folder_reader import RunFolderReader

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from tests.report.folders import SMALL, add_event, ran, stopped
 
 import fedrelay as fr
 from fedrelay.cli import main as fedrelay
-from fedrelay.report import client_class_counts, report_content
+from fedrelay.data import open_federation
+from fedrelay.report import class_counts_of_run, report_content
 from fedrelay.report.comparison_summary import summarize, with_reachable_targets
 from fedrelay.report.page_limits import EVERYTHING, PageLimits
 from fedrelay.report.report_content import document
@@ -225,15 +227,43 @@ def weights_hash(run):
     return json.loads((run / "result.json").read_text())["weights_sha256"]
 
 
-def test_data_of_ones_own_are_not_known(tmp_path):
-    fr.run("fedavg", data=make_federation([5, 9, 3]), rounds=1, out=tmp_path / "own", workers=1)
-    [run] = document([tmp_path / "own"])["runs"]
+def as_in_older_versions(run: Path) -> Path:
+    """Remove the class counts of a run."""
+    facts = json.loads((run / "run.json").read_text())
+    del facts["sha256"]["class_counts.npz"]
+    (run / "run.json").write_text(json.dumps(facts))
+    (run / "class_counts.npz").unlink()
+    return run
+
+
+def test_class_counts_are_those_of_the_data(slots_folder, tmp_path, monkeypatch):
+    class_counts_of_run._opened.cache_clear()
+    opened = document([as_in_older_versions(shutil.copytree(slots_folder, tmp_path / "older"))])
+    monkeypatch.delattr(open_federation, "open_federation")
+    stored = document([slots_folder])
+    assert stored["federations"] == opened["federations"] != []
+    assert stored["runs"][0]["federation"] == opened["runs"][0]["federation"] == 0
+
+
+def test_class_counts_of_ones_own_data_are_known(tmp_path):
+    own = make_federation([5, 9, 3])
+    fr.run("fedavg", data=own, rounds=1, out=tmp_path / "own", workers=1)
+    [federation] = document([tmp_path / "own"])["federations"]
+    assert federation["counts"] == [own.histogram(client).tolist() for client in range(3)]
+    [run] = document([as_in_older_versions(tmp_path / "own")])["runs"]
     assert run["federation"] is None
     assert "used data from Python" in run["unknown"]
 
 
-def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
+def test_damaged_class_counts_are_refused(slots_folder, tmp_path):
     run = shutil.copytree(slots_folder, tmp_path / "run")
+    (run / "class_counts.npz").write_bytes((run / "class_counts.npz").read_bytes()[:-9])
+    with pytest.raises(fr.RunFolderError, match=r"class_counts\.npz: is not what the run was started with"):
+        document([run])
+
+
+def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
+    run = as_in_older_versions(shutil.copytree(slots_folder, tmp_path / "run"))
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "data_fingerprint": "else"}))
     found = document([run])
@@ -241,30 +271,33 @@ def test_other_data_are_not_shown_as_those_of_the_run(slots_folder, tmp_path):
     assert found["runs"][0]["unknown"] == "the data found here are not the data of the run"
 
 
-def test_missing_data_are_named(slots_folder, monkeypatch):
+def test_missing_data_are_named(slots_folder, tmp_path, monkeypatch):
     def lost(data, seed, task):
         raise fr.DataError("mnist: not found\n  looked in: here")
 
-    client_class_counts._opened.cache_clear()
-    monkeypatch.setattr(client_class_counts, "open_federation", lost)
-    [run] = document([slots_folder])["runs"]
+    class_counts_of_run._opened.cache_clear()
+    monkeypatch.setattr(open_federation, "open_federation", lost)
+    [run] = document([as_in_older_versions(shutil.copytree(slots_folder, tmp_path / "run"))])["runs"]
     assert run["unknown"] == "the data cannot be opened here: mnist: not found"
 
 
-def test_data_are_opened_once_for_all_methods_that_share_them(comparison_folder, monkeypatch):
+def test_data_are_opened_once_for_all_methods_that_share_them(comparison_folder, tmp_path, monkeypatch):
     opened = []
 
     def noted(data, seed, task):
         opened.append(seed)
-        return open_federation(data, seed, task)
+        return open_again(data, seed, task)
 
-    client_class_counts._opened.cache_clear()
-    open_federation = client_class_counts.open_federation
-    monkeypatch.setattr(client_class_counts, "open_federation", noted)
+    folder = shutil.copytree(comparison_folder, tmp_path / "older")
+    for run in folder.glob("*/seed-*"):
+        as_in_older_versions(run)
+    class_counts_of_run._opened.cache_clear()
+    open_again = open_federation.open_federation
+    monkeypatch.setattr(open_federation, "open_federation", noted)
     for _ in range(2):
-        document([comparison_folder])
+        document([folder])
     assert sorted(opened) == [1, 1, 2, 2]  # dealt out, and in one place
-    client_class_counts._opened.cache_clear()
+    class_counts_of_run._opened.cache_clear()
 
 
 def test_before_the_first_round_there_is_nothing_but_no_error(tmp_path):

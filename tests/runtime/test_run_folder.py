@@ -68,6 +68,7 @@ def test_a_complete_run_folder(run, small):
         "run.json",
         "spec.yaml",
         "plan.json",
+        "class_counts.npz",
         "metrics.jsonl",
         "ledger.jsonl",
         "timings.jsonl",

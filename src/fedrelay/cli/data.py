@@ -48,18 +48,18 @@ def show(
     settings: Assignments,
 ) -> None:
     """Show how a data set is partitioned: samples and classes per client."""
+    from fedrelay.data.client_class_counts import count_classes
     from fedrelay.data.open_federation import open_federation
-    from fedrelay.report.client_class_counts import partition_of
     from fedrelay.report.terminal.listings import partition_page
     from fedrelay.report.terminal.table_shapes import facts_grid
 
     output = CommandOutput(quiet=quiet, json=json)
     experiment = _data_experiment(apply({"data": {"name": name}}, settings))
     with output.showing_warnings():
-        partition = partition_of(open_federation(experiment.data, experiment.seed))
+        partition = count_classes(open_federation(experiment.data, experiment.seed))
     page = [partition_page(partition, histograms=plot is None)]
     if plot is not None:
-        from fedrelay.report.drawing import save_figures
+        from fedrelay.report.figure_files import save_figures
         from fedrelay.report.figure_specs import partition_figures
 
         file = plot / f"{partition.name}-partition.png" if plot.is_dir() else plot

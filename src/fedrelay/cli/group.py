@@ -77,7 +77,7 @@ def group(
     Random groups and single clients are always shown for comparison.
     """
     from fedrelay.experiment.grouping_comparison_inputs import profile_inputs
-    from fedrelay.report.drawing import save_figures
+    from fedrelay.report.figure_files import save_figures
     from fedrelay.report.progress import watching_profiles
     from fedrelay.report.terminal.grouping_comparison import grouping_page, grouping_panels, grouping_report
     from fedrelay.report.terminal.table_shapes import facts_grid

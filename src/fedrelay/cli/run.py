@@ -326,7 +326,7 @@ def _print_result(output: CommandOutput, result: Result) -> None:
 
 def _forgetting(run: Path) -> Sequence[RenderableType]:
     """The forgetting table of the last chain that was followed; its figure goes to the run folder."""
-    from fedrelay.report.drawing import save_figures
+    from fedrelay.report.figure_files import save_figures
     from fedrelay.report.figure_specs import forgetting
     from fedrelay.report.forgetting import forgetting_table, last_forgetting
     from fedrelay.runtime.run_folder_reader import RunFolderReader

@@ -59,7 +59,7 @@ def show(
     if plot is not None:
         if chain is None:
             raise SpecError(f"--plot: {folder} followed no chain; run with eval.forgetting to follow chains")
-        from fedrelay.report.drawing import save_figures
+        from fedrelay.report.figure_files import save_figures
         from fedrelay.report.figure_specs import forgetting
 
         save_figures(plot, [forgetting(chain, metric=run.task.measured_on_clients)])

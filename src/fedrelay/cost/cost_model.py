@@ -23,7 +23,6 @@ from fedrelay.cost.ledger import (
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.cost.time_model import TimeModel, VirtualTime, once, one_after_another
 from fedrelay.data.table_federation import shared_encoding
-from fedrelay.engines.start import data_at_nodes
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import value_count
@@ -198,7 +197,7 @@ class CostModel:
         prepared = self.prepared
         if prepared.method.pools_data or not sent:
             return None
-        own = own_models and not data_at_nodes(prepared.experiment)
+        own = own_models and not prepared.experiment.data_at_nodes
         step = SetupCost(
             tuple(sent),
             down=None if own else SetupTransfer("evaluated model", prepared.layout.bytes),

@@ -33,11 +33,6 @@ def start_engine(job: TrainingJob, experiment: Experiment, client_states: Client
     return start_local(job, wanted.workers, client_states)
 
 
-def data_at_nodes(experiment: Experiment) -> bool:
-    """Whether the data stay at nodes. Then every model goes through the server."""
-    return experiment.engine.name == "flower"
-
-
 def open_node_data(experiment: Experiment, plugins: Sequence[str]) -> Federation:
     """The data at the nodes of a real federation, which must allow these plug-ins."""
     from fedrelay.engines.flower.connect import open_remote
@@ -47,7 +42,7 @@ def open_node_data(experiment: Experiment, plugins: Sequence[str]) -> Federation
 
 def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
     """The names of all clients, where clients are nodes."""
-    if data_at_nodes(experiment):
+    if experiment.data_at_nodes:
         from fedrelay.engines.flower.server.remote_federation import remote_part
 
         remote = remote_part(federation)
@@ -57,7 +52,7 @@ def node_names(experiment: Experiment, federation: Federation) -> Sequence[str]:
 
 def has_validation(experiment: Experiment, federation: Federation) -> bool:
     """Whether there are validation samples, here or at nodes."""
-    if data_at_nodes(experiment):
+    if experiment.data_at_nodes:
         from fedrelay.engines.flower.server.remote_federation import remote_part
 
         remote = remote_part(federation)
@@ -67,7 +62,7 @@ def has_validation(experiment: Experiment, federation: Federation) -> bool:
 
 def held_out_counts(experiment: Experiment, federation: Federation) -> tuple[int, ...]:
     """The number of held-out samples of every client, here or at nodes; empty if no client has any."""
-    if data_at_nodes(experiment):
+    if experiment.data_at_nodes:
         from fedrelay.engines.flower.server.remote_federation import remote_part
 
         remote = remote_part(federation)
@@ -79,7 +74,7 @@ def held_out_counts(experiment: Experiment, federation: Federation) -> tuple[int
 
 def check_engine(job: TrainingJob, experiment: Experiment, routes: Sequence[RouteRequirements] = ()) -> None:
     """Refuse what the engine cannot do, before the run starts."""
-    if data_at_nodes(experiment):
+    if experiment.data_at_nodes:
         from fedrelay.engines.flower.connect import check_flower
 
         check_flower(job, experiment, routes)

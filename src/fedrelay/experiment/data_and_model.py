@@ -19,7 +19,7 @@ from fedrelay.data.open_federation import open_federation
 from fedrelay.data.public_samples import FederationWithPublicSamples, with_public
 from fedrelay.data.table_column_reader import TABLE_FILES
 from fedrelay.data.validation_samples import FederationWithValidationSamples, with_validation
-from fedrelay.engines.start import data_at_nodes, open_node_data
+from fedrelay.engines.start import open_node_data
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
 from fedrelay.experiment.spec import Experiment
@@ -176,7 +176,7 @@ def check_stop(experiment: Experiment, task: Task, has_validation: bool) -> None
     if stop.target is not None and task.metric_info(metric).percent and not 0 < stop.target <= 1:
         raise SpecError(f"stop.target: {metric} lies between 0 and 1, got {stop.target:g}")
     if stop.patience is not None and not has_validation:
-        how = "start nodes with --validation" if data_at_nodes(experiment) else "set data.validation, such as 0.1"
+        how = "start nodes with --validation" if experiment.data_at_nodes else "set data.validation, such as 0.1"
         log.warning("stop.patience: chooses the last round by test samples, which flatters the result; %s", how)
 
 
@@ -185,7 +185,7 @@ def check_per_client(experiment: Experiment, has_held_out: bool) -> None:
     if experiment.eval.per_client and not has_held_out:
         how = (
             "start nodes with --holdout (and with --share-evaluation, where they have a --roster)"
-            if data_at_nodes(experiment)
+            if experiment.data_at_nodes
             else "set data.holdout, such as 0.2"
         )
         raise SpecError(f"eval.per_client: no client has held-out samples; {how}")
@@ -222,7 +222,7 @@ def open_data(
     experiment: Experiment, method: Method, own: Federation | None, task_reference: str | None = None
 ) -> Federation:
     """The data of an experiment, or the caller's own, with held-out, validation and public samples taken out."""
-    if own is None and data_at_nodes(experiment):
+    if own is None and experiment.data_at_nodes:
         references = {**experiment.train.own_code_references, **({"task": task_reference} if task_reference else {})}
         check_nodes_find(references)
         own = open_node_data(experiment, (*method.node_plugins, *map(module_of_reference, references.values())))

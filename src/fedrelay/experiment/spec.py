@@ -127,6 +127,11 @@ class Experiment(CommonSettings):
     method: str = Field(min_length=1, description="a method, or several joined with +, e.g. fedseq+fedprox")
     seed: Seed = Field(1, description="seed of all random draws")
 
+    @property
+    def data_at_nodes(self) -> bool:
+        """Whether the data stay at nodes. Then every model goes through the server, and times are real."""
+        return self.engine.name == "flower"
+
 
 class ComparisonEntry(Section):
     """One method of a comparison, with settings of its own where it needs them."""

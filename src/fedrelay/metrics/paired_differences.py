@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from fedrelay.metrics.student_t import two_sided_p_value, two_sided_quantile
+
 LEVEL = 0.05
 """How likely it may be to call any difference more than chance that is none."""
 
@@ -47,11 +49,9 @@ class PairedDifference:
         >>> round(PairedDifference((0.05, 0.1, 0.05)).p_value, 3)
         0.057
         """
-        from scipy.special import stdtr  # slow to import, seldom needed
-
         if self.standard_error == 0:
             return 0.0 if self.mean else 1.0
-        return float(2 * stdtr(len(self.values) - 1, -abs(self.mean) / self.standard_error))
+        return two_sided_p_value(self.mean / self.standard_error, len(self.values) - 1)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -90,11 +90,9 @@ def margin_of_mean(deviation: float, count: int) -> float:
         deviation: The sample standard deviation.
         count: How many values.
     """
-    from scipy.special import stdtrit  # slow to import, seldom needed
-
     if count < 2:
         return math.inf
-    return float(stdtrit(count - 1, 1 - LEVEL / 2)) * deviation / math.sqrt(count)
+    return two_sided_quantile(LEVEL, count - 1) * deviation / math.sqrt(count)
 
 
 def adjusted_p_values(differences: Sequence[PairedDifference]) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Experiment, TrainSettings
 from fedrelay.local.terms.base import Term
@@ -63,7 +62,7 @@ def check_fresh_noise(experiment: Experiment) -> None:
     """Refuse recovery that causes hops which the privacy budget does not count."""
     recovery = experiment.recovery
     can_fail = (
-        recovery.deadline is not None or experiment.faults or experiment.guard.refuses or data_at_nodes(experiment)
+        recovery.deadline is not None or experiment.faults or experiment.guard.refuses or experiment.data_at_nodes
     )
     if can_fail and recovery.repeats and recovery.min_arrivals:
         raise SpecError("terms.dp: the privacy budget does not count repeated rounds; set recovery.repeats=0")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedrelay.files import write_atomically
 from fedrelay.report.comparison_summary import comparison_csv, comparison_facts
-from fedrelay.report.drawing import save_figures
+from fedrelay.report.figure_files import save_figures
 from fedrelay.report.figure_specs import comparison_curves, privacy_curves
 from fedrelay.report.format import as_csv, finite
 from fedrelay.runtime.comparison_result import ComparisonResult

@@ -33,8 +33,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.data.client_class_counts import ClientClassCounts, Counts
 from fedrelay.metrics.paired_differences import margin_of_mean
-from fedrelay.report.client_class_counts import ClientClassCounts, Counts
 from fedrelay.report.format import count, plural, score
 from fedrelay.report.palette import CLASSES, KINDS, SHADES, class_colours, line_style
 from fedrelay.routes.plan import RoundPlan

@@ -57,7 +57,7 @@ class RunView:
     @property
     def has_real_times(self) -> bool:
         """Whether clients are real, so that real times say something, and virtual ones nothing."""
-        return self.experiment.engine.name == "flower"
+        return self.experiment.data_at_nodes
 
     @cached_property
     def events(self) -> list[Row]:

@@ -6,9 +6,9 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from fedrelay.data.client_class_counts import count_classes
 from fedrelay.data.federation import Federation, ShortRepr
 from fedrelay.notebook_display import RENDERERS
-from fedrelay.report.client_class_counts import partition_of
 from fedrelay.report.figure_specs import Figure, comparison_curves, partition_figures, plan_routes, score_curves
 from fedrelay.report.format import count, difference, moment, score, score_name, size, spread
 from fedrelay.report.paper_table import MARK
@@ -138,7 +138,7 @@ def federation_html(federation: Federation) -> str:
         "shape of a sample": str(federation.sample_shape),
     }
     drawn = federation.in_memory and federation.class_count and federation.client_count <= MOST_CLIENTS
-    return facts_table(facts) + (image(partition_figures(partition_of(federation))) if drawn else "")
+    return facts_table(facts) + (image(partition_figures(count_classes(federation))) if drawn else "")
 
 
 def facts_table(facts: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from fedrelay.files import make_folder
 from fedrelay.report import figure_specs as fig
 from fedrelay.report.client_gains import FEW_CLIENTS, INTERVALS_AT_NODES, INTERVALS_IN_WORDS, client_table, spread_table
 from fedrelay.report.csv_tables import csv_blocks
-from fedrelay.report.drawing import save_figures
+from fedrelay.report.figure_files import save_figures
 from fedrelay.report.figure_specs import TRAFFIC, Data, Figure, ref, score_of
 from fedrelay.report.format import (
     NONE,

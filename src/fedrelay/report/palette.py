@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
-
 METHODS = 7
 CLASSES = 10
 SHADES = 64
@@ -87,5 +84,8 @@ def class_colours(classes: int) -> list[str]:
     """Return one colour per class: roles for few classes, at most `SHADES` shades of viridis for many."""
     if classes <= CLASSES:
         return [f"class-{number}" for number in range(classes)]
+    from matplotlib import colormaps  # slow to import, seldom needed
+    from matplotlib.colors import to_hex
+
     shades, most = colormaps["viridis"], min(classes, SHADES)
     return [to_hex(shades((number * most // classes) / (most - 1))) for number in range(classes)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.report import figure_specs as fig
-from fedrelay.report.drawing import COLUMN, PAPER_STYLE, save_figures
+from fedrelay.report.figure_files import COLUMN, PAPER_STYLE, save_figures
 from fedrelay.report.figure_specs import Data, Figure, score_of
 from fedrelay.report.format import NONE, count, difference, interval, moment, plural, size, spread, tenths
 from fedrelay.report.page_sections import best_method, failures_in_words

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.cost.ledger import KINDS
-from fedrelay.engines.start import data_at_nodes
+from fedrelay.data.client_class_counts import ClientClassCounts, merge_classes
 from fedrelay.metrics.curves import mean_std
 from fedrelay.metrics.skew import balance_ratio, median_cpd
-from fedrelay.report.client_class_counts import ClientClassCounts, merge_classes, partition_of_run
+from fedrelay.report.class_counts_of_run import class_counts_of_run
 from fedrelay.report.client_gains import gain_facts
 from fedrelay.report.comparison_summary import difference_facts, summarize, with_reachable_targets
 from fedrelay.report.csv_tables import EVENTS
@@ -27,7 +27,6 @@ from fedrelay.report.forgetting import forgetting_matrices
 from fedrelay.report.format import count, percent, step_size, work_per_hop
 from fedrelay.report.load_runs import MethodRuns, ReportRuns, RunView, load_runs
 from fedrelay.report.load_sweep import only_sweep
-from fedrelay.report.node_activity import node_activity
 from fedrelay.report.page_limits import PAGE, PageLimits, evenly, significant
 from fedrelay.report.page_sections import with_sections
 from fedrelay.report.palette import SHADES
@@ -67,14 +66,14 @@ def describe(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
 def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
     """Return the document without the sections of the page."""
     runs = [run for _, run in loaded.runs]
-    partitions = [partition_of_run(run) for run in runs]
+    partitions = [class_counts_of_run(run) for run in runs]
     federations = _distinct(partitions)
     outcome, relative_targets = with_reachable_targets(loaded.outcome)
     classes = _columns_of_class_counts(runs, federations, limits)
     return {
         "fedrelay": version("fedrelay"),
         "real_times": _has_real_times(loaded),
-        "nodes": node_activity([run.records.path for run in runs]),
+        "nodes": _nodes(runs),
         "title": _title(loaded),
         "facts": _facts(runs, partitions, loaded.outcome.notes),
         "differing": _differing(loaded, partitions),
@@ -109,6 +108,16 @@ def _has_real_times(loaded: ReportRuns) -> bool:
     """Whether all runs have real times; virtual ones can be compared with a simulation."""
     runs = [run for _, run in loaded.runs]
     return bool(runs) and all(run.has_real_times for run in runs)
+
+
+def _nodes(runs: Sequence[RunView]) -> list[dict[str, Any]]:
+    """What the nodes of real federations have done."""
+    folders = [run.records.path for run in runs if run.experiment.data_at_nodes]
+    if not folders:
+        return []
+    from fedrelay.report.node_activity import node_activity  # imports PyTorch
+
+    return node_activity(folders)
 
 
 def _title(loaded: ReportRuns) -> str:
@@ -494,7 +503,7 @@ def _spec(method: MethodRuns) -> dict[str, Any]:
         "command": "" if own else f"fedrelay run {shlex.quote(str(file))}",
         "python": call_in_python(run.experiment, own) if own else "",
         "seeds": [each.seed for each in method.runs],
-        "needs_nodes": data_at_nodes(run.experiment),
+        "needs_nodes": run.experiment.data_at_nodes,
         "versions": dict(facts.get("versions", {})),
         "data_fingerprint": facts.get("data_fingerprint"),
         "own": own,

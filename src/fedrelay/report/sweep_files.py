@@ -10,7 +10,7 @@ from typing import Any
 from fedrelay.experiment.sweep_cells import axis_names
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.report.comparison_files import write_comparison_numbers
-from fedrelay.report.drawing import COLUMN, save_figures
+from fedrelay.report.figure_files import COLUMN, save_figures
 from fedrelay.report.format import count, finite
 from fedrelay.report.load_sweep import load_sweep
 from fedrelay.report.palette import line_style

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from fedrelay.data.federation import Federation
 from fedrelay.data.lazy_dataset_samples import join
 from fedrelay.data.samples import Samples
-from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import DataError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
@@ -161,7 +160,7 @@ def run_gan_attack(
     """
     if epochs < 1:
         raise SpecError(f"epochs: must be at least 1, got {epochs}")
-    if data_at_nodes(experiment):
+    if experiment.data_at_nodes:
         raise SpecError("attacker: attacks are simulated; the engine must be 'local' or 'ray', got 'flower'")
     run = prepare(experiment, federation=federation, module=module)
     prepared = run.prepared

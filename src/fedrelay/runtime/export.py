@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from fedrelay.data.dataset import Scaling
 from fedrelay.data.own_data_per_seed import OwnData
-from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.prepare import prepare_without_groups
@@ -79,7 +78,7 @@ class RawInputModel(nn.Module):
 def _check_same_data(run: Path, records: RunFolderReader, prepared: PreparedExperiment) -> None:
     """Refuse other data than the run's: scores on them would not be those of the model card."""
     experiment = records.experiment
-    if data_at_nodes(experiment) or experiment.attack.name != "none":  # then data may have changed for good reasons
+    if experiment.data_at_nodes or experiment.attack.name != "none":  # then data may have changed for good reasons
         return
     if prepared.federation.fingerprint() != records.facts.get("data_fingerprint"):
         raise RunFolderError(f"{run}: the data are not those the run was started with")

@@ -9,7 +9,6 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 
 from fedrelay.cost.cost_model import CostModel
-from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import SpecError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.grouping.profiles import ProfileInputs
@@ -49,7 +48,7 @@ class Planner:
             regroup=lru_cache(maxsize=4)(self._regroup),
             route_seconds=costs.route_seconds,
             sampling=prepared.method.sampling,
-            real_time=data_at_nodes(wanted),
+            real_time=wanted.data_at_nodes,
         )
         self._select = cache(self._selection)  # a selection may depend on those before it
 

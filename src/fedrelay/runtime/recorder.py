@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from fedrelay.cost.ledger import TransferTotals, ledger_line
 from fedrelay.cost.time_model import VirtualTime, one_after_another
+from fedrelay.data.client_class_counts import MOST_CLIENTS, ClientClassCounts, count_classes
 from fedrelay.data.client_names import known_client_names
 from fedrelay.data.holdout import without_pooling
 from fedrelay.data.public_samples import FederationWithPublicSamples
@@ -39,7 +41,7 @@ from fedrelay.routes.plan import RoundPlan
 from fedrelay.runtime.record_lines import Row
 from fedrelay.runtime.result import BestModel, Result
 from fedrelay.runtime.run_folder import RunFolder
-from fedrelay.runtime.run_folder_reader import PROBE, PROFILES, SELECTION
+from fedrelay.runtime.run_folder_reader import CLASS_COUNTS, PROBE, PROFILES, SELECTION
 from fedrelay.runtime.run_state import BestSoFar, RunState
 from fedrelay.user_code import is_built_in
 from fedrelay.utc_time import utc_now
@@ -272,15 +274,27 @@ def stored_groups(prepared: PreparedExperiment) -> list[list[int]] | None:
     return [list(group) for group in prepared.groups]
 
 
-def profile_files(prepared: PreparedExperiment) -> dict[str, dict[str, Tensor]]:
-    """The profiles that a run folder stores, file by file, so that they are never computed again."""
-    files: dict[str, dict[str, Tensor]] = {}
+def setup_files(prepared: PreparedExperiment) -> dict[str, bytes]:
+    """What a run folder stores once: profiles, which are never computed again, and class counts for reports."""
+    counts = _class_counts(prepared)
+    files = {CLASS_COUNTS: counts.to_bytes()} if counts is not None else {}
     for name, found in ((PROFILES, prepared.profiling), (SELECTION, prepared.selection)):
         if found is not None and found.setup is not None:
             vectors = torch.from_numpy(np.ascontiguousarray(found.vectors))
-            files[name] = {"clients": torch.tensor(prepared.holders()), "vectors": vectors}
-            files |= {PROBE: dict(found.probe)} if found.probe else {}
+            files[name] = tensors_to_bytes({"clients": torch.tensor(prepared.holders()), "vectors": vectors})
+            files |= {PROBE: tensors_to_bytes(dict(found.probe))} if found.probe else {}
     return files
+
+
+def _class_counts(prepared: PreparedExperiment) -> ClientClassCounts | None:
+    """The class counts of the clients, where they are few and quickly counted."""
+    federation = prepared.federation
+    if prepared.experiment.data_at_nodes or not federation.in_memory or not federation.class_count:
+        return None
+    clients = without_pooling(federation)
+    if clients.client_count > MOST_CLIENTS:
+        return None
+    return replace(count_classes(clients, first=True), test_samples=federation.test.size)
 
 
 def attack_facts(prepared: PreparedExperiment) -> dict[str, Any]:

@@ -255,7 +255,7 @@ class Result(NotebookDisplay):
     @property
     def has_real_times(self) -> bool:
         """Whether clients are real: then `seconds` say how long they took, and virtual time says nothing."""
-        return self.experiment.engine.name == "flower"
+        return self.experiment.data_at_nodes
 
     def costs_to(self, target: float) -> Row | None:
         """The costs up to the first evaluated round that is at least as good; None if there is none."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedrelay.data.own_data_per_seed import OwnData
 from fedrelay.engines.base import Engine
-from fedrelay.engines.start import check_within_reach, data_at_nodes, start_engine
+from fedrelay.engines.start import check_within_reach, start_engine
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
@@ -33,7 +33,7 @@ from fedrelay.runtime.client_evaluation_recorder import ClientEvaluationRecorder
 from fedrelay.runtime.hop_tap import HopTap
 from fedrelay.runtime.interrupt import Interrupted, finish_round_on_interrupt
 from fedrelay.runtime.record_lines import Row
-from fedrelay.runtime.recorder import Recorder, plan_summary, profile_files
+from fedrelay.runtime.recorder import Recorder, plan_summary, setup_files
 from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_attempts import RoundAttempts
 from fedrelay.runtime.round_evaluator import NO_MODELS, RoundEvaluator
@@ -223,7 +223,7 @@ def run_experiment(
     if experiment.out is not None:
         RunFolder.check(experiment.out)  # before clients train for their profiles
     check_within_reach(experiment)
-    if experiment.withdrawn and data_at_nodes(experiment):
+    if experiment.withdrawn and experiment.data_at_nodes:
         raise SpecError(
             "withdrawn: a node leaves a run with 'fedrelay resume RUN --without NODE'; to leave it out from the start, "
             "remove its key from the folder 'nodes'"
@@ -251,8 +251,7 @@ def run_experiment(
         "sources": source_digests(prepared.user_modules()),
         "options": build_method(prepared.experiment).options,  # of the spec as it is saved, with absolute paths
     }
-    files = profile_files(prepared)
-    folder = RunFolder.create(experiment.out, prepared.experiment, facts, plan_summary(run), files)
+    folder = RunFolder.create(experiment.out, prepared.experiment, facts, plan_summary(run), setup_files(prepared))
     try:
         state = first_state(run)
         folder.save(state)

@@ -8,6 +8,8 @@
     selection.safetensors profiles of clients, where the clients of a warm-up are chosen by them; written once
     profiles.safetensors  profiles of clients, where groups depend on them; written once
     probe.safetensors     the probe network of the profiles, where there is one; written once
+    class_counts.npz      simulations: how many samples of each class a client has, of at most 2,000 clients in memory;
+                          written once
     metrics.jsonl         one line for each evaluated round; equal runs have equal bytes
     ledger.jsonl          one line for each round: routes, transfers, bytes; line 0 is the setup; evaluations of single
                           clients have lines of their own, after those of their rounds
@@ -41,6 +43,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -64,9 +67,7 @@ from fedrelay.runtime.record_lines import (
 from fedrelay.runtime.run_folder_reader import (
     FORMAT,
     OPEN_FOLDERS,
-    PROBE,
-    PROFILES,
-    SELECTION,
+    SETUP_FILES,
     RunFolderReader,
     beyond_the_first,
     is_temporary,
@@ -123,7 +124,7 @@ class RunFolder(RunFolderReader):
         experiment: Experiment,
         facts: Mapping[str, Any],
         plan: Mapping[str, Any],
-        profiles: Mapping[str, Mapping[str, Tensor]] | None = None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> RunFolder:
         """Start a new run in a new or empty folder, or in one whose run died before it had begun.
 
@@ -132,15 +133,14 @@ class RunFolder(RunFolderReader):
             experiment: The resolved experiment.
             facts: More entries of `run.json`.
             plan: The content of `plan.json`.
-            profiles: File name → tensors that are stored beside the plan.
+            files: File name → content of `SETUP_FILES`.
         """
         cls.check(path)
         make_folder(path)
         folder = cls(path)
         spec = _spec(experiment)
-        files = {name: tensors_to_bytes(dict(tensors)) for name, tensors in (profiles or {}).items()}
         contents = {"spec.yaml": spec, "plan.json": json_line(plan), **files}
-        for name in (PROFILES, SELECTION, PROBE):
+        for name in SETUP_FILES:
             (path / name).unlink(missing_ok=True)
         for name, content in contents.items():
             write_atomically(path / name, content)

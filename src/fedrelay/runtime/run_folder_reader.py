@@ -29,11 +29,16 @@ from fedrelay.runtime.record_lines import (
 from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts
 
 if TYPE_CHECKING:
+    from fedrelay.data.client_class_counts import ClientClassCounts
     from fedrelay.grouping.profiles import ProfilingResult
 
 FORMAT = 2
 PROFILES, SELECTION, PROBE = (f"{name}.safetensors" for name in ("profiles", "selection", "probe"))
-_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", PROFILES, SELECTION, PROBE)
+CLASS_COUNTS = "class_counts.npz"
+SETUP_FILES = (PROFILES, SELECTION, PROBE, CLASS_COUNTS)
+"""Files that are written once, where a run has them."""
+
+_WRITTEN_FIRST = (".lock", "spec.yaml", "plan.json", *SETUP_FILES)
 _NAME = re.compile(r"[0-9a-f]{16}")
 OPEN_FOLDERS: set[Path] = set()
 """Folders that are open in this process; file locks only work between processes."""
@@ -151,6 +156,19 @@ class RunFolderReader:
         except (OSError, KeyError, SafetensorError) as error:
             raise RunFolderError(f"{path}: is damaged ({error})") from None
         return ProfilingResult(vectors)
+
+    @property
+    def class_counts(self) -> ClientClassCounts | None:
+        """How many samples of each class the clients have, if the folder says it."""
+        path = self.path / CLASS_COUNTS
+        if not path.is_file():
+            return None
+        from fedrelay.data.client_class_counts import ClientClassCounts
+
+        try:
+            return ClientClassCounts.from_bytes(read_regular_file(path))
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path}: is damaged ({error})") from None
 
     @property
     def experiment(self) -> Experiment:

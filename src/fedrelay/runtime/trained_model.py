@@ -9,7 +9,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from torch import Tensor, nn
 
-from fedrelay.engines.start import data_at_nodes
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.files import read_regular_file
 from fedrelay.runtime.record_lines import Row
@@ -59,7 +58,7 @@ def read_trained_model(records: RunFolderReader, module: nn.Module, *, best: boo
         raise SpecError(f"{records.path}: kept no best model, because {metric} had no value; {advice}")
     if found is None:
         how = "nodes that keep some (fedrelay node --validation 0.1)"
-        how = how if data_at_nodes(records.experiment) else "data.validation, such as --validation 0.1"
+        how = how if records.experiment.data_at_nodes else "data.validation, such as --validation 0.1"
         raise SpecError(f"{records.path}: kept no best model, because it has no validation samples; run it with {how}")
     row = next((row for row in rows if row["round"] == found["round"]), None)
     if row is None:

@@ -18,7 +18,7 @@ from fedrelay.grouping.distances import DISTANCES
 from fedrelay.grouping.profiles import probe_network as probes
 from fedrelay.grouping.profiles import task2vec
 from fedrelay.grouping.profiles.probe_network import ImageAdapter, ResNet18Features, read_resnet18
-from fedrelay.runtime.recorder import profile_files
+from fedrelay.runtime.recorder import setup_files
 
 
 def profiled(workers=1, federation=None, settings=None, probe="digits"):
@@ -91,7 +91,7 @@ def test_the_probe_goes_to_every_client_and_a_vector_comes_back(quick):
     assert line["payloads"] == {"probe": 6 * size, "profile": 6 * 88 * 4}
     assert (line["s2c"], line["c2s"], line["c2c"], line["client_updates"]) == (6, 6, 0, 0)
     assert line["virtual_seconds"] > line["computing_seconds"] > 0
-    assert set(profile_files(run.prepared)) == {"profiles.safetensors", "probe.safetensors"}
+    assert set(setup_files(run.prepared)) == {"profiles.safetensors", "probe.safetensors", "class_counts.npz"}
 
 
 def test_clients_with_equal_data_have_equal_vectors(quick):

@@ -10,7 +10,8 @@ from fedrelay.api import load_data
 from fedrelay.grouping.grouping import Grouping
 from fedrelay.grouping.profiles import ProfileInputs
 from fedrelay.report import figure_specs
-from fedrelay.report.drawing import compose, save_figures
+from fedrelay.report.drawing import compose
+from fedrelay.report.figure_files import save_figures
 from fedrelay.report.terminal import grouping_comparison as page
 from fedrelay.report.terminal.grouping_comparison import SINGLE, grouping_page, grouping_panels, grouping_report
 

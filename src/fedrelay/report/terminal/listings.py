@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedrelay.data.client_class_counts import ClientClassCounts
 from fedrelay.data.registry import DatasetSource
 from fedrelay.data.search_folders import ROOT_VARIABLE
 from fedrelay.files import expand_home
-from fedrelay.report.client_class_counts import ClientClassCounts
 from fedrelay.report.format import NONE, count
 from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
 

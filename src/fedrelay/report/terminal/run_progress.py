@@ -36,7 +36,7 @@ def progress_table(
         **other_scores(task, last),
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
-        **({} if experiment.engine.name == "flower" else {"virtual time": moment(last.get("virtual_seconds"))}),
+        **({} if experiment.data_at_nodes else {"virtual time": moment(last.get("virtual_seconds"))}),
     }
     if best is not None:
         rows["best model"] = best_line(best)

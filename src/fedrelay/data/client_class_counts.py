@@ -1,27 +1,20 @@
-"""Which classes each client holds, and how much clients differ."""
+"""Which classes each client holds, and how much clients differ. Nothing here imports PyTorch."""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedrelay.data.federation import Federation
-from fedrelay.data.open_federation import open_federation
-from fedrelay.data.pooled_federation import PooledFederation
-from fedrelay.engines.start import data_at_nodes
-from fedrelay.errors import FedRelayError
-from fedrelay.experiment.data_and_model import below_public, named_task
-from fedrelay.experiment.method import build_method
-from fedrelay.experiment.method_catalogue import METHODS
-from fedrelay.experiment.spec import DataSettings, Experiment
 from fedrelay.metrics.skew import balance_ratio, median_cpd
-from fedrelay.report.load_runs import RunView
-from fedrelay.warmup.base import Warmup
+
+if TYPE_CHECKING:
+    from fedrelay.data.federation import Federation
 
 MOST_CLIENTS = 2000
 """The most clients whose class counts are taken."""
@@ -70,6 +63,40 @@ class ClientClassCounts:
             "looked_at": len(self.counted),
         }
 
+    def to_bytes(self) -> bytes:
+        """The counts as a compressed `.npz` file; equal counts give equal bytes."""
+        file = io.BytesIO()
+        np.savez_compressed(
+            file,
+            name=np.array(self.name),
+            classes=np.array(self.classes),
+            sizes=self.sizes,
+            counted=self.counted,
+            counts=self.counts,
+            test_samples=np.array(self.test_samples),
+        )
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            ValueError: the content is something else.
+        """
+        try:
+            with np.load(io.BytesIO(content), allow_pickle=False) as found:
+                return cls(
+                    name=str(found["name"]),
+                    classes=int(found["classes"]),
+                    sizes=found["sizes"],
+                    counted=found["counted"],
+                    counts=found["counts"],
+                    test_samples=int(found["test_samples"]),
+                )
+        except (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"not a file of class counts ({error})") from None
+
     def group_counts(self, groups: Sequence[Sequence[int]], most: int) -> dict[int, NDArray[np.int64]]:
         """Add up the class counts of the first groups; groups with uncounted members are left out.
 
@@ -84,7 +111,7 @@ class ClientClassCounts:
         }
 
 
-def partition_of(federation: Federation, *, first: bool = False) -> ClientClassCounts:
+def count_classes(federation: Federation, *, first: bool = False) -> ClientClassCounts:
     """Count the classes of a federation's clients.
 
     Args:
@@ -117,45 +144,6 @@ def merge_classes(counts: Counts, most: int) -> tuple[Counts, list[str]]:
     names = [str(low) if low == high else f"{low}–{high}" for low, high in zip(starts, ends, strict=True)]
     merged: Counts = np.add.reduceat(counts, starts, axis=1)
     return merged, names
-
-
-def partition_of_run(run: RunView) -> ClientClassCounts | str:
-    """Open the data of a run again; return the reason if that is not possible."""
-    facts = run.records.facts
-    if facts.get("own_data"):
-        return "the run used data from Python, which the run folder does not contain"
-    if data_at_nodes(run.experiment):
-        return "the samples are at the nodes, and reports do not contact nodes"
-    try:
-        experiment, fingerprint = run.experiment, str(facts.get("data_fingerprint"))
-        pooled, task = run.records.training == "pooled", named_task(experiment)
-        return _opened(experiment.data, experiment.seed, task, pooled, _sharing(experiment), fingerprint)
-    except FedRelayError as error:
-        return f"the data cannot be opened here: {str(error).splitlines()[0]}"  # the rest lists searched folders
-
-
-def _sharing(experiment: Experiment) -> Warmup | None:
-    """The warm-up that shares samples, if the run had one. Reports import no plug-ins, so it must be built in."""
-    names = [name.strip() for name in experiment.method.split("+")]
-    entries = [METHODS[name] for name in names if name in METHODS]
-    shares = any(entry.warmup is not None and entry.warmup.shares_samples for entry in entries)
-    return build_method(experiment).warmup if shares and len(entries) == len(names) and not experiment.plugins else None
-
-
-@lru_cache(maxsize=256)
-def _opened(
-    data: DataSettings, seed: int, task: str | None, pooled: bool, sharing: Warmup | None, fingerprint: str
-) -> ClientClassCounts | str:
-    """Open each federation once, however many methods share it and however often a page is made."""
-    federation = open_federation(data, seed, task)
-    if sharing is not None:
-        federation = below_public(federation, partial(sharing.with_samples_shared_by_clients, seed=seed))
-    as_run = below_public(federation, PooledFederation) if pooled else federation
-    if as_run.fingerprint() != fingerprint:
-        return "the data found here are not the data of the run"
-    if not federation.class_count:
-        return "the samples have no classes"
-    return partition_of(federation, first=True)
 
 
 def _range(values: NDArray[np.int64]) -> dict[str, float]:
