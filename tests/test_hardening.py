@@ -40,6 +40,8 @@ ALLOWED = {
     "engines/ray/serialized_job.py": {"pickle.loads", "torch.load"},
     # Starts Flower's SuperLink, with arguments that are our own.
     "engines/flower/superlink.py": {"subprocess.Popen"},
+    # Reads class counts of a run folder, without pickles.
+    "data/client_class_counts.py": {"np.load"},
     # Starts the script of a demo, which is in the package.
     "cli/demo.py": {"subprocess.run"},
 }
@@ -54,11 +56,10 @@ def calls(path):
 def dangers(path):
     """The calls of a file that might run what another file says."""
     for name, options in calls(path):
-        if name in ALLOWED.get(path.relative_to(SOURCE).as_posix(), ()):
-            continue
+        allowed = name in ALLOWED.get(path.relative_to(SOURCE).as_posix(), ())
         trusting = "True" in (options.get("allow_pickle"), options.get("shell"))
         pickled = name == "torch.load" and options.get("weights_only") != "True"
-        if name in FORBIDDEN or trusting or pickled:
+        if trusting or ((name in FORBIDDEN or pickled) and not allowed):
             yield f"{path}: {name}({', '.join(f'{word}={value}' for word, value in options.items())})"
 
 

@@ -7,6 +7,7 @@ import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 
 from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
-from fedrelay.engines.local.simulation_engine import SimulationEngine, start_local
+from fedrelay.engines.local.simulation_engine import SimulationEngine, can_fork, start_local
 from fedrelay.errors import DivergedError, EngineError
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.terms.drift_penalty import DriftPenalty
@@ -247,3 +248,20 @@ def test_closing_leaves_no_process_behind(toy, linear):
     assert not any(process.is_alive() for process in processes)
     outcome(pool, job)  # a closed pool opens again when needed
     pool.close()
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "modules", "safe"),
+    [
+        ("linux", (3, 13), (), True),
+        ("linux", (3, 12), ("ray._raylet",), True),
+        ("linux", (3, 13), ("ray._raylet",), False),
+        ("darwin", (3, 12), (), False),
+        ("win32", (3, 12), (), False),
+    ],
+)
+def test_where_processes_are_forked(platform, version, modules, safe, monkeypatch):
+    system = SimpleNamespace(platform=platform, version_info=version, modules=modules)
+    monkeypatch.setattr("fedrelay.engines.local.executor.sys", system)
+    assert can_fork("cpu") is safe
+    assert not can_fork("meta")

@@ -250,8 +250,13 @@ def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, 
 
 
 def forking_is_safe() -> bool:
-    """Whether this system forks processes that compute: Windows has no fork, and on macOS its libraries break."""
-    return sys.platform == "linux"
+    """Whether this process forks others that compute.
+
+    Windows has no fork, and on macOS its libraries break. With Python 3.13, processes that are forked after Ray was
+    connected to a cluster of several nodes end with SIGSEGV (Ray 2.60).
+    """
+    with_ray = sys.version_info >= (3, 13) and "ray._raylet" in sys.modules
+    return sys.platform == "linux" and not with_ray
 
 
 def shared_rows(job: TrainingJob, rows: int) -> Tensor:
