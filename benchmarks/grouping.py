@@ -1,7 +1,7 @@
 """Time, memory and quality of grouping.
 
-    .venv/bin/python benchmarks/grouping.py              everything, about five minutes
-    .venv/bin/python benchmarks/grouping.py --fast       without the cases of 40,000 clients
+    .venv/bin/python benchmarks/grouping.py              everything, about half an hour
+    .venv/bin/python benchmarks/grouping.py --fast       without the cases of 40,000 clients and more
     .venv/bin/python benchmarks/grouping.py --quality    only the quality tables
     .venv/bin/python benchmarks/grouping.py --smoke      every table with a few clients
 
@@ -30,6 +30,7 @@ import fedrelay as fr
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.grouping import balanced_assignment_solver
+from fedrelay.grouping import icg as icg_module
 from fedrelay.grouping.grouping import Grouping
 from fedrelay.metrics.skew import GroupQuality, group_quality
 from fedrelay.rng import generator
@@ -66,6 +67,7 @@ CASES = [
     icg(3_500, 175, 1, repeats=3),
     icg(3_500, 25, 3, repeats=3),
     *(icg(40_000, groups, 60) for groups in (50, 200, 1_000, 5_000, 20_000)),
+    *(icg(1_000_000, groups, 900) for groups in (1_000, 90_909)),
     *(Case(40_000, 100, Grouping(assign="greedy", distance=name), 60) for name in DISTANCES),
     Case(40_000, 100, Grouping(assign="kmeans"), 60),
 ]
@@ -123,6 +125,22 @@ def exactness(clients: int = 3_500) -> Iterator[str]:
         exact, near = found
         yield f"| M = {groups} | {exact:.6f} | {near:.6f} | {100 * (near / exact - 1):+.1f} % |"
     balanced_assignment_solver.LARGE = large
+
+
+def parts(clients: int = 8_000) -> Iterator[str]:
+    """What grouping in parts costs, where all clients can be grouped together."""
+    counts, most = population(clients, 62, 0.3), icg_module.MOST_AT_ONCE
+    yield f"| median CPD; ICG, K = {clients:,}, 62 classes | together | 2 parts | 4 parts | 8 parts | random groups |"
+    yield "|---|" + "---:|" * 5
+    for groups in (clients // 10, clients // 80):
+        found = []
+        for count in (1, 2, 4, 8):
+            icg_module.MOST_AT_ONCE = clients // count
+            found.append(formed(counts, Grouping(assign="icg", groups=groups)))
+        found.append(formed(counts, Grouping(max_clients=clients // groups, min_samples=10**9)))
+        cells = " | ".join(f"{quality(counts, each).median_cpd:.6f}" for each in found)
+        yield f"| M = {groups} | {cells} |"
+    icg_module.MOST_AT_ONCE = most
 
 
 def balance(clients: int = 200, seeds: int = 5) -> Iterator[str]:
@@ -202,7 +220,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", type=int, metavar="CASE", help="measure one case in this process, print JSON")
-    parser.add_argument("--fast", action="store_true", help="leave out the cases of 40,000 clients")
+    parser.add_argument("--fast", action="store_true", help="leave out the cases of 40,000 clients and more")
     parser.add_argument("--quality", action="store_true", help="leave out the times")
     parser.add_argument("--smoke", action="store_true", help="only see that it works: every table with a few clients")
     options = parser.parse_args()
@@ -210,11 +228,11 @@ def main() -> None:
         print(json.dumps(measure(CASES[options.measure])))
         return
     cases = [case for case in CASES if not options.fast or case.clients < 40_000]
-    tables = [exactness(), balance(), profile_vector()]
+    tables = [exactness(), parts(), balance(), profile_vector()]
     slow = [] if options.fast else [share()]
     wanted = tables if options.quality else [times(cases), *slow, *tables]
     if options.smoke:
-        wanted = [times(CASES[:1]), share(500, 2), exactness(280), balance(40, 1), profile_vector(1)]
+        wanted = [times(CASES[:1]), share(500, 2), exactness(280), parts(320), balance(40, 1), profile_vector(1)]
     for table in wanted:
         for line in table:
             print(line, flush=True)

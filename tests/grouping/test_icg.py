@@ -61,6 +61,29 @@ def test_every_group_has_one_client_of_each_cluster(monkeypatch, make_counts):
         assert sorted(cluster_of[tuple(vectors[client])] for client in group) == list(range(5))
 
 
+@given(st.integers(21, 90), st.integers(1, 40), st.integers(0, 3))
+@settings(max_examples=30)
+def test_very_many_clients_are_grouped_in_parts(clients, groups, seed):
+    vectors = np.random.default_rng(seed).dirichlet(np.ones(4), clients)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(icg, "MOST_AT_ONCE", 20)
+        found = formed(vectors, groups, seed)
+    assert len(found) == min(groups, clients)
+    assert sorted(client for group in found for client in group) == list(range(clients))
+    assert {len(group) for group in found} <= {clients // len(found), -(-clients // len(found))}
+
+
+def test_parts_cost_little_quality(monkeypatch, make_counts):
+    counts = make_counts(400, 10, 0.3)
+    whole = median_cpd(group_histograms(formed(counts, 40), counts))
+    monkeypatch.setattr(icg, "MOST_AT_ONCE", 100)
+    in_parts = median_cpd(group_histograms(formed(counts, 40), counts))
+    at_random = median_cpd(
+        group_histograms(random_groups(np.full(400, 50), GroupSizeBounds(10, 10**6), np.random.default_rng(0)), counts)
+    )
+    assert in_parts < (whole + at_random) / 2
+
+
 @pytest.mark.parametrize("clusters", [4, 30])
 def test_the_objective_never_rises(clusters, make_counts):
     vectors = make_counts(240, 8, 0.3).astype(float)

@@ -8,6 +8,10 @@ M: from a random balanced start, cluster means and the optimal balanced assignme
 assignment repeats or `iterations` are done. Each group then gets one random client of each cluster. The other K − L·M
 clients are left out (`leftovers: drop`) or join one group each (`spread`), so that some groups have one client more.
 
+Approximation: more than `MOST_AT_ONCE` clients are divided at random into equal parts, and each part forms its share of
+the groups by itself. The time grows with the number of clients, not faster; what it costs in quality is in
+docs/performance.md.
+
 Deviations: the paper clusters L·⌊K/L⌋ clients, which can be more than the groups need. It does not specify the start or
 the solver (see `balanced_assignment_solver`). With more groups than clients, there are as many groups as clients. The
 paper uses the profile `counts`; any other profile works too.
@@ -26,6 +30,9 @@ from fedrelay.routes.base import Groups
 
 Leftovers = Literal["spread", "drop"]
 
+MOST_AT_ONCE = 50_000
+"""The most clients that are clustered together."""
+
 
 def icg_groups(
     vectors: Vectors,
@@ -39,16 +46,31 @@ def icg_groups(
     clients = len(vectors)
     if groups >= clients:  # in order, so that it equals FedAvg
         return tuple((client,) for client in range(clients))
-    length = clients // groups
     shuffled = rng.permutation(clients)
+    if clients > MOST_AT_ONCE and groups > 1:
+        formed: list[tuple[int, ...]] = []
+        for part, count in _parts(shuffled, groups):
+            found = icg_groups(vectors[part], rng, groups=count, leftovers=leftovers, iterations=iterations)
+            formed += [tuple(part[list(group)].tolist()) for group in found]
+        return tuple(formed)
+    length = clients // groups
     clustered, others = np.split(shuffled, [length * groups])
     labels = balanced_clusters(vectors[clustered], length, iterations)
     clusters = [rng.permutation(clustered[labels == cluster]) for cluster in range(length)]
-    formed = np.stack(clusters, axis=1).tolist()
+    rows = np.stack(clusters, axis=1).tolist()
     if leftovers == "spread":
         for group, client in enumerate(others.tolist()):
-            formed[group].append(client)
-    return tuple(map(tuple, formed))
+            rows[group].append(client)
+    return tuple(map(tuple, rows))
+
+
+def _parts(clients: NDArray[np.int64], groups: int) -> list[tuple[NDArray[np.int64], int]]:
+    """Divide clients into parts of at most `MOST_AT_ONCE`, or one for each group; each with its number of groups."""
+    count = min(groups, -(-len(clients) // MOST_AT_ONCE))
+    ends = groups * np.arange(1, count + 1) // count
+    return list(
+        zip(np.split(clients, len(clients) * ends[:-1] // groups), np.diff(ends, prepend=0).tolist(), strict=True)
+    )
 
 
 def balanced_clusters(vectors: Vectors, clusters: int, iterations: int) -> NDArray[np.int64]:
