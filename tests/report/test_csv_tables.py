@@ -8,8 +8,9 @@ from tests.report.folders import add_event
 
 from fedrelay.report.csv_tables import csv_rows, write_csv_tables
 from fedrelay.report.format import as_csv
+from fedrelay.report.load_runs import load_runs
 from fedrelay.report.page_limits import EVERYTHING, PageLimits
-from fedrelay.report.report_content import document
+from fedrelay.report.report_content import describe, document
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +73,17 @@ def test_all_fault_events_are_in_the_table(slots_folder, tmp_path):
     }  # fmt: skip
 
 
-def test_factors_are_relative_to_the_first_method(doc):
-    first, chained = (
-        next(row for row in csv_rows(doc)["targets"] if row["method"] == name) for name in ("fedavg", "fedseq")
-    )
-    assert first["compared_with"] == chained["compared_with"] == "fedavg"
+@pytest.mark.parametrize("names", [("fedavg", "fedseq"), ("fedseq", "fedavg")])
+def test_factors_are_relative_to_the_baseline(names, doc):
+    number = [method["name"] for method in doc["methods"]].index(names[0])
+    rows = csv_rows({**doc, "baseline": number})["targets"]
+    baseline, other = (next(row for row in rows if row["method"] == name) for name in names)
+    assert baseline["compared_with"] == other["compared_with"] == names[0]
     for cost in ("round", "client_updates", "bytes", "virtual_seconds"):
-        known = first[cost] is not None and chained[cost] is not None
-        assert chained[f"speed_up_{cost}"] == (pytest.approx(first[cost] / chained[cost]) if known else None)
+        known = baseline[cost] is not None and other[cost] is not None
+        assert other[f"speed_up_{cost}"] == (pytest.approx(baseline[cost] / other[cost]) if known else None)
+
+
+def test_the_baseline_is_the_first_method_or_the_one_that_is_named(comparison_folder):
+    assert describe(load_runs([comparison_folder]))["baseline"] == 0
+    assert describe(load_runs([comparison_folder], "fedseq"))["baseline"] == 1

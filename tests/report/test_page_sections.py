@@ -82,7 +82,14 @@ def test_the_headline_names_the_hardest_target_and_the_time(data):
     )
 
 
-def test_the_headline_if_the_first_method_reached_no_target(data):
+def test_the_headline_compares_with_the_baseline(data):
+    found = with_costs(data, [(10, 1.0)] * 3, [(20, 4.0)] * 3, [(1, None)] * 3)
+    assert [text for number, text in headlines(found) if "fewer" in text] == []
+    [(factor, text)] = [each for each in headlines({**found, "baseline": 1}) if "fewer" in each[1]]
+    assert (factor, text.split(" to ")[0]) == ("2.0×", "fewer rounds with fedavg than with fedseq")
+
+
+def test_the_headline_if_the_baseline_reached_no_target(data):
     found = with_costs(data, [(None, None)] * 3, [(2, 1.0)] * 3, [(4, 1.0)] * 3)
     averaged, chained, last = found["methods"]
     other = {**last, "name": "other", "training": "federated"}  # centralised training is no entry

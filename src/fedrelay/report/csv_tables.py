@@ -81,17 +81,17 @@ def _curves(data: Data) -> Iterator[Block]:
 
 
 def _targets(data: Data) -> Iterator[Block]:
-    """Factors are relative to the first method."""
+    """Factors are relative to the baseline."""
     for method in data["methods"]:
-        first = data["methods"][0]
+        baseline = data["methods"][data["baseline"]]
         for place, target in enumerate(data["targets"]):
-            before, costs = (each["summary"]["costs_to"][place] for each in (first, method))
+            before, costs = (each["summary"]["costs_to"][place] for each in (baseline, method))
             factors = {f"speed_up_{cost}": speed_up(before.get(cost), costs.get(cost)) for cost in costs_of(data)}
             where = {"method": method["name"], "target": target[data["metric"]["name"]]}
             yield {
                 **where,
                 **{cost: costs.get(cost) for cost in costs_of(data)},
-                "compared_with": first["name"],
+                "compared_with": baseline["name"],
                 **factors,
             }
 

@@ -646,9 +646,9 @@ def _headlines(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def _speed_up(data: Data) -> Iterator[tuple[str, str]]:
-    """Fewer rounds than the first method at the hardest target that it reached; easier targets might flatter.
+    """Fewer rounds than the baseline at the hardest target that it reached; easier targets might flatter.
 
-    If the first method reached no target, the fastest method is compared with the slowest that reached one.
+    If the baseline reached no target, the fastest method is compared with the slowest that reached one.
     """
     methods = _without_failures(data)
     goals = []
@@ -660,12 +660,12 @@ def _speed_up(data: Data) -> Iterator[tuple[str, str]]:
     if not goals:
         return
     goals.sort(key=lambda goal: float(goal[0]), reverse=data["metric"]["higher_is_better"])
-    first = methods[0]["name"]
-    level, reached = next((goal for goal in goals if any(name == first for name, _ in goal[1])), goals[0])
-    fast, slow = reached[0], next((each for each in reached if each[0] == first), reached[-1])
+    baseline = data["methods"][data["baseline"]]["name"]
+    level, reached = next((goal for goal in goals if any(name == baseline for name, _ in goal[1])), goals[0])
+    fast, slow = reached[0], next((each for each in reached if each[0] == baseline), reached[-1])
     factor = slow[1]["round"] / fast[1]["round"]
     if factor > 1:
-        reaching = first if slow[0] == first else "several methods"
+        reaching = baseline if slow[0] == baseline else "several methods"
         hardest = f", the hardest target that {reaching} reached" if len(data["targets"]) > 1 else ""
         text = f"fewer rounds with {fast[0]} than with {slow[0]} to {score_of(data, level)}{hardest}"
         name = REAL_SECONDS if data["real_times"] else "virtual_seconds"

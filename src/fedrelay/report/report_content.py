@@ -82,6 +82,7 @@ def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
         "runs_in_all": sum(len(method.seeds) for method in loaded.methods),
         **_targets(outcome, relative_targets),
         "methods": _methods(loaded, outcome, limits),
+        "baseline": outcome.methods.index(outcome.baseline) if outcome.methods else None,
         "gains": gain_facts(loaded.outcome, limits.clients_in_groups),
         "differences": difference_facts(loaded.outcome) if len(loaded.methods) > 1 else None,
         "tuning": tuning_statement(loaded.outcome, loaded.paths),

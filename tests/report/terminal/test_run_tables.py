@@ -146,5 +146,5 @@ def test_where_data_are_pooled_nobody_takes_part():
     alone = lines_of(heading(["centralized"], experiment("centralized", rounds=7), plan, [1]))
     assert "  rounds    7, all data in one place" in alone
     several = lines_of(heading(["moon", "centralized"], experiment("moon", rounds=7, model="mlp"), plan, [1]))
-    assert "  model     mlp, 10 parameters in moon" in several
+    assert "  model     mlp, 10 parameters with moon" in several
     assert "  rounds    7, 20 % take part in each" in several

@@ -81,7 +81,7 @@ def heading(
     title = Text(f"{', '.join(names)} on {experiment.data.name}", style="bold")
     rows = {
         "clients": f"{count(experiment.data.clients or plan['clients'])}{_partition(experiment.data)}",
-        "model": f"{model}, {count(plan['parameters'])} parameters{f' in {names[0]}' if len(names) > 1 else ''}",
+        "model": f"{model}, {count(plan['parameters'])} parameters{f' with {names[0]}' if len(names) > 1 else ''}",
         "training": f"{work_per_hop(train)} per hop, batch size {train.batch_size}, learning rate {step_size(train)}",
         "rounds": f"{experiment.rounds:,}, {_participation(names, experiment)}",
         "seeds" if len(seeds) > 1 else "seed": ", ".join(map(str, seeds)),
