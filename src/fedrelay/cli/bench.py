@@ -15,10 +15,13 @@ from fedrelay.errors import SpecError
 app = typer.Typer()
 
 
-@app.command(epilog=examples("fedrelay bench", "fedrelay bench --workers 4 --rounds 50 --json"))
+@app.command(
+    epilog=examples("fedrelay bench", "fedrelay bench --workers 4 --rounds 50 --json", "fedrelay bench --device cuda")
+)
 def bench(
     workers: Annotated[int, Option(help="worker processes; 0 = one per core")] = 0,
     rounds: Annotated[int, Option(help="rounds to measure; the median counts")] = 15,
+    device: Annotated[str, Option(help="measure this device beside the worker processes, such as cuda or mps")] = "cpu",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -30,6 +33,6 @@ def bench(
     from fedrelay.runtime.bench import bench as measure
 
     output = CommandOutput(quiet=quiet, json=json)
-    paces = list(measure(workers or cores(), rounds))
+    paces = list(measure(workers or cores(), rounds, device))
     output.print(pace_table(paces))
     output.print_json({"paces": [asdict(pace) for pace in paces]})

@@ -16,8 +16,8 @@ from fedrelay.models.nested_inputs import call_module, with_float_type
 from fedrelay.tasks.base import Task
 
 
-def check_device(device: str) -> None:
-    """Raise a SpecError if the device cannot be used."""
+def check_device(device: str, setting: str = "train.device") -> None:
+    """Raise a SpecError if the device cannot be used; `setting` is where it was given."""
     try:
         if torch.device(device).type == "meta":
             raise RuntimeError("it holds no numbers")
@@ -29,7 +29,7 @@ def check_device(device: str) -> None:
         elif "Could not run" in reason or isinstance(error, ImportError):
             reason = "this build of PyTorch has no code for it"
         here = ", ".join(_devices_here())
-        raise SpecError(f"train.device: {device!r} cannot be used here ({reason}); devices here: {here}") from None
+        raise SpecError(f"{setting}: {device!r} cannot be used here ({reason}); devices here: {here}") from None
 
 
 def _devices_here() -> list[str]:
