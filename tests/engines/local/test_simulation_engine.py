@@ -251,17 +251,18 @@ def test_closing_leaves_no_process_behind(toy, linear):
 
 
 @pytest.mark.parametrize(
-    ("platform", "version", "modules", "safe"),
+    ("platform", "version", "clusters", "safe"),
     [
-        ("linux", (3, 13), (), True),
-        ("linux", (3, 12), ("ray._raylet",), True),
-        ("linux", (3, 13), ("ray._raylet",), False),
-        ("darwin", (3, 12), (), False),
-        ("win32", (3, 12), (), False),
+        ("linux", (3, 13), set(), True),
+        ("linux", (3, 12), {"127.0.0.1:6379"}, True),
+        ("linux", (3, 13), {"127.0.0.1:6379"}, False),
+        ("darwin", (3, 12), set(), False),
+        ("win32", (3, 12), set(), False),
     ],
 )
-def test_where_processes_are_forked(platform, version, modules, safe, monkeypatch):
-    system = SimpleNamespace(platform=platform, version_info=version, modules=modules)
+def test_where_processes_are_forked(platform, version, clusters, safe, monkeypatch):
+    system = SimpleNamespace(platform=platform, version_info=version)
     monkeypatch.setattr("fedrelay.engines.local.executor.sys", system)
+    monkeypatch.setattr("fedrelay.engines.local.executor.RAY_CLUSTERS", clusters)
     assert can_fork("cpu") is safe
     assert not can_fork("meta")

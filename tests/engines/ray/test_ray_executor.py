@@ -16,7 +16,7 @@ from torch import nn
 
 import fedrelay
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.executor import InlineExecutor
+from fedrelay.engines.local.executor import RAY_CLUSTERS, InlineExecutor
 from fedrelay.engines.local.simulation_engine import SimulationEngine
 from fedrelay.engines.ray import cluster as clusters
 from fedrelay.engines.ray.cluster import connect
@@ -289,6 +289,7 @@ def test_a_run_whose_process_was_killed_resumes_with_the_same_bits(head, cluster
     assert (run / "ledger.jsonl").read_bytes().count(b"\n") == 2
     resumed = fedrelay.resume(run)
     assert connect(head.address) is cluster
+    assert head.address in RAY_CLUSTERS
     assert torch.equal(resumed.weights, fedrelay.run("fedseq+scaffold", **settings).weights)
 
 

@@ -35,6 +35,9 @@ from fedrelay.models.flat_layout import TORCH_GLOBALS
 MAX_DEATHS = 3
 """The run ends when a worker died this often on the same work item."""
 
+RAY_CLUSTERS: set[str] = set()
+"""Addresses of the Ray clusters that this process was ever connected to."""
+
 Result = TypeVar("Result", covariant=True)
 T = TypeVar("T")
 
@@ -255,8 +258,8 @@ def forking_is_safe() -> bool:
     Windows has no fork, and on macOS its libraries break. With Python 3.13, processes that are forked after Ray was
     connected to a cluster of several nodes end with SIGSEGV (Ray 2.60).
     """
-    with_ray = sys.version_info >= (3, 13) and "ray._raylet" in sys.modules
-    return sys.platform == "linux" and not with_ray
+    after_ray = sys.version_info >= (3, 13) and bool(RAY_CLUSTERS)
+    return sys.platform == "linux" and not after_ray
 
 
 def shared_rows(job: TrainingJob, rows: int) -> Tensor:

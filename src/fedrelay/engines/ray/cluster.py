@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedrelay.engines.local.executor import MAX_DEATHS
+from fedrelay.engines.local.executor import MAX_DEATHS, RAY_CLUSTERS
 from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.engines.quiet_logging import errors_only
 from fedrelay.errors import EngineError, FedRelayError
@@ -56,6 +56,7 @@ class Cluster:
         self.address: str = ray.get_runtime_context().gcs_address
         self.connection = _connection(ray)
         self.without_cpus = False
+        RAY_CLUSTERS.add(self.address)
 
     @property
     def cpus(self) -> int:
