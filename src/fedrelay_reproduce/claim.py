@@ -63,6 +63,7 @@ class ClaimExperiment:
             counts what methods send in a round, `image-recovery` has a client reconstruct the images of others.
         base: an experiment whose settings are taken where these say nothing else.
         tuned: scale → the tuning that chose the settings of methods, see `fedrelay_reproduce.tuning`.
+        only: the one scale at which it is run, for experiments that explain a verdict; None for all.
     """
 
     folder: str
@@ -73,6 +74,7 @@ class ClaimExperiment:
     kind: Kind = "comparison"
     base: ClaimExperiment | None = None
     tuned: Mapping[Scale, str] = field(default_factory=dict)
+    only: Scale | None = None
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.folder)
@@ -91,15 +93,17 @@ class ClaimExperiment:
         full: Spec = NO_CHANGES,
         kind: Kind | None = None,
         tuned: Mapping[Scale, str] | None = None,
+        only: Scale | None = None,
     ) -> ClaimExperiment:
         """The same experiment with some settings changed; it has a scale medium only if `medium` is given."""
         tunings = self.tuned if tuned is None else tuned
-        return ClaimExperiment(folder, small, smoke, medium, full, kind or self.kind, self, tunings)
+        return ClaimExperiment(folder, small, smoke, medium, full, kind or self.kind, self, tunings, only)
 
     @property
     def scales(self) -> tuple[Scale, ...]:
         """The scales at which it can be run."""
-        return tuple(scale for scale in SCALES if scale != "medium" or self.medium is not None)
+        there = (scale for scale in SCALES if scale != "medium" or self.medium is not None)
+        return tuple(scale for scale in there if self.only in (None, scale))
 
     def tuning(self, scale: Scale) -> str | None:
         """The tuning that chose the settings of methods at a scale."""

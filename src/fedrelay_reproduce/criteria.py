@@ -57,8 +57,13 @@ MEASURES: dict[str, str] = {
 }
 """Every measure that a criterion may use."""
 
+EQUAL_COSTS = {"accuracy_at_equal_time": "virtual_seconds", "accuracy_at_equal_bytes": "bytes"}
+"""What is shown beside the measures where methods of an experiment spend different amounts of a cost: the accuracy of
+each when it had spent as much as the cheapest spends in all."""
+
 PERCENT = {
-    "accuracy", "accuracy_last", "accuracy_best", "f1", "accuracy_classes", "oscillation", "covered_classes",
+    "accuracy", "accuracy_last", "accuracy_best", "accuracy_at_equal_time", "accuracy_at_equal_bytes", "f1",
+    "accuracy_classes", "oscillation", "covered_classes",
     "model_60", "model_70", "model_80",
 }  # fmt: skip
 """Measures that are shown in percent."""

@@ -362,7 +362,8 @@ def _measures(claim: Claim, entry: Entry) -> Iterator[str]:
     """What else was measured, one table for each experiment."""
     for experiment, measured in entry["measured"].items():
         known = {each for of in measured.values() for each, values in of.items() if any(v is not None for v in values)}
-        shown = [measure for measure in dict.fromkeys([*claim.shown, *COSTS]) if measure in known]
+        wanted = dict.fromkeys([*claim.shown, *COSTS, *criteria.EQUAL_COSTS])
+        shown = [measure for measure in wanted if measure in known]
         if not shown:
             continue
         yield ""

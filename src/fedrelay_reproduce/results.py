@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from fedrelay.file_lock import lock_file
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.versions import versions
 from fedrelay_reproduce.claim import SCALES, Claim, Scale
+from fedrelay_reproduce.criteria import EQUAL_COSTS
 from fedrelay_reproduce.experiments import ExperimentRuns
 from fedrelay_reproduce.experiments.base import read_json
 from fedrelay_reproduce.records import has_records, record_path, write_record
@@ -47,11 +48,11 @@ def entry_of(scaled: ScaledClaim, problems: Mapping[str, str] = MappingProxyType
             f"{name}, seed {seed}: {problem}"
             for each in experiments
             for name in each.names
-            for seed in scaled.seeds
+            for seed in each.seeds
             if (problem := each.measured(name, seed).problem) is not None
         ],
-        "measured": {name: _measured(each, scaled.seeds) for name, each in scaled.experiments.items()},
-        "seconds": sum(each.seconds(seed) for each in experiments for seed in scaled.seeds),
+        "measured": {name: _measured(each, each.seeds) for name, each in scaled.experiments.items()},
+        "seconds": sum(each.seconds(seed) for each in experiments for seed in each.seeds),
         "versions": dict(versions()),
     }
 
@@ -95,7 +96,7 @@ def write_records(scaled: ScaledClaim, records: Path) -> None:
         if not any(each.done_here(run) for run in each.runs):
             continue
         runs = {
-            name: {seed: each.measured(name, seed) for seed in scaled.seeds if each.finished(name, seed)}
+            name: {seed: each.measured(name, seed) for seed in each.seeds if each.finished(name, seed)}
             for name in each.names
         }
         seeds = sorted({seed for of in runs.values() for seed in of})
@@ -153,11 +154,27 @@ def best_results(out: Path, least: Scale) -> dict[int, Entry]:
     return found
 
 
-def _measured(experiment: ExperimentRuns, seeds: Iterable[int]) -> dict[str, dict[str, list[float | None]]]:
+def _measured(experiment: ExperimentRuns, seeds: Sequence[int]) -> dict[str, dict[str, list[float | None]]]:
     """Method or grouping → measure → one value for each seed."""
     found: dict[str, dict[str, list[float | None]]] = {}
     for name in experiment.names:
         values = [experiment.measured(name, seed).values for seed in seeds]
         measures = dict.fromkeys(measure for each in values for measure in each)
         found[name] = {measure: [each.get(measure) for each in values] for measure in measures}
+    for measure, cost in EQUAL_COSTS.items():
+        for seed in seeds:
+            for name, accuracy in _at_equal_cost(experiment, seed, cost).items():
+                found[name].setdefault(measure, []).append(accuracy)
     return found
+
+
+def _at_equal_cost(experiment: ExperimentRuns, seed: int, cost: str) -> dict[str, float | None]:
+    """The accuracy of every method when it had spent what the cheapest spends in all; empty if all spend the same."""
+    runs = {name: experiment.measured(name, seed) for name in experiment.names}
+    spent = {name: run.curve[-1].get(cost) for name, run in runs.items() if run.curve}
+    known = [total for total in spent.values() if total]
+    if len(known) < 2 or min(known) > 0.99 * max(known):
+        return {}
+    limit = min(known) * (1 + 1e-6)  # records have fewer digits than runs
+    within = {name: [row["accuracy"] for row in run.curve if row[cost] <= limit] for name, run in runs.items()}
+    return {name: accuracies[-1] if accuracies else None for name, accuracies in within.items()}

@@ -1,7 +1,9 @@
-"""Verdicts: how the numbers of a claim decide about it. These rules are fixed before anything is run.
+"""Verdicts: how the numbers of a claim decide about it.
 
-Second edition, 2026-11-17. The first, of 2026-11-16, had one standard error in rule 3; its verdicts are shown beside
-those of today, with its criteria. No rule was ever relaxed.
+Second edition, 2026-11-17. Rules and criteria were fixed before the runs of this edition, knowing the first, of
+2026-11-16, which had one standard error in rule 3; its verdicts are shown beside those of today, with its criteria. No
+rule was relaxed, but two criteria were: the tolerance of claim 12 (from 0.5 to 1 point) and claim 26 (the mean of both
+methods instead of each).
 
 1. Every check of a criterion gives one margin for each seed: by how much it is met, negative if it is not.
 2. A check holds if its mean margin over seeds is positive (or zero, where equality is allowed). Otherwise it fails.
@@ -11,7 +13,9 @@ those of today, with its criteria. No rule was ever relaxed.
    check is decided. Where there is no difference at all, chance decides a check of three seeds in 18 % of the cases, of
    five seeds in 12 %: a verdict that rests on such a check is marked as weak. The detectable effect is the smallest
    true margin that these seeds would show to be above 0, at 95 %, with a probability of 80 %. Equalities (`==`) are
-   exact: every seed must agree, and they are never inconclusive.
+   exact: every seed must agree, and they are never inconclusive. Numbers are given as mean ± standard deviation over
+   seeds. Nothing is corrected for the number of checks: a claim with three checks of three seeds fails by chance alone
+   in about a quarter of the cases if none of the differences exists.
 4. A check is inconclusive if a number is missing, or if a run diverged, unless the claim says how divergence counts.
 5. A target that a run never reached counts as reached one round after its last. A check is inconclusive if a
    much later round would change the outcome, for a seed or for the mean over seeds, or if neither side reached the
@@ -30,6 +34,7 @@ from statistics import fmean
 from typing import Literal
 
 from fedrelay.metrics.paired_differences import PairedDifference
+from fedrelay.metrics.student_t import two_sided_quantile
 from fedrelay_reproduce.criteria import Check, Combination, Condition, Sign, Unit, number
 
 Verdict = Literal["holds", "does not hold", "inconclusive"]
@@ -166,25 +171,22 @@ def interval(margins: Sequence[float]) -> tuple[float, float] | None:
     >>> [round(bound, 3) for bound in interval([0.01, 0.02, 0.03])]
     [-0.005, 0.045]
     """
-    from scipy.special import stdtrit  # slow to import
-
-    if len(margins) < 2:
-        return None
-    known = PairedDifference(tuple(margins))
-    width = float(stdtrit(len(margins) - 1, 0.975)) * known.standard_error
-    return known.mean - width, known.mean + width
+    return PairedDifference(tuple(margins)).interval
 
 
 def detectable(margins: Sequence[float]) -> float | None:
     """The smallest true margin that as many seeds with this deviation show with a probability of 80 %.
 
+    By the noncentral t distribution: the true margin is so many standard errors above 0 that t is beyond its 97.5 %
+    quantile in 80 % of the cases.
+
     >>> round(detectable([0.01, 0.02, 0.03]), 3)
-    0.031
+    0.033
     """
-    from scipy.special import stdtrit
+    from scipy.special import nctdtrinc  # slow to import
 
     if len(margins) < 2:
         return None
     freedom = len(margins) - 1
-    quantiles = float(stdtrit(freedom, 0.975)) + float(stdtrit(freedom, 0.8))
-    return quantiles * PairedDifference(tuple(margins)).standard_error
+    errors = float(nctdtrinc(freedom, 0.2, two_sided_quantile(0.05, freedom)))
+    return errors * PairedDifference(tuple(margins)).standard_error

@@ -64,6 +64,30 @@ def test_a_claim_is_judged_by_its_records(tmp_path):
     assert entry["checks"][1]["left"] == (2.0, 2.0)
 
 
+def test_accuracies_at_equal_cost(tmp_path):
+    def spending(name, seconds):
+        curve = [
+            {
+                "round": each,
+                "accuracy": each / 10,
+                "client_updates": each,
+                "virtual_seconds": seconds * each,
+                "bytes": 5,
+            }
+            for each in (1, 2, 3)
+        ]
+        return Measured(name, {"accuracy_last": 0.3}, curve, 3)
+
+    runs = {"fedavg": {seed: spending("fedavg", 1) for seed in (1, 2)}}
+    runs["fedseq"] = {1: spending("fedseq", 1.5), 2: spending("fedseq", 4)}
+    facts = {"versions": {"fedrelay": "1"}, "seconds": {"1": 1, "2": 1}}
+    write_record(record_path(tmp_path, "small", "01/only"), ONLY.spec("small"), runs, facts)
+    measured = recorded_entries({1: CLAIM}, "small", tmp_path / "none", tmp_path)[1]["measured"]["only"]
+    assert measured["fedavg"]["accuracy_at_equal_time"] == [0.3, 0.3]
+    assert measured["fedseq"]["accuracy_at_equal_time"] == [0.2, None]  # two rounds in three seconds, or none
+    assert "accuracy_at_equal_bytes" not in measured["fedavg"]
+
+
 def test_records_need_no_data(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDRELAY_DATA", str(tmp_path))
     images = ONLY.but("01/only", {"data": {"name": "mnist"}})

@@ -81,7 +81,7 @@ def test_margins_have_an_interval_and_power():
     _, (found,) = judge([[check(left, ">", 1.0)] for left in (2.0, 3.0, 4.0)])
     # mean 2, standard error .577; t(2) at 97.5 % is 4.303, at 80 % 1.061
     assert found.interval == pytest.approx((2 - 4.303 * 0.57735, 2 + 4.303 * 0.57735), abs=1e-3)
-    assert found.detectable == pytest.approx((4.303 + 1.061) * 0.57735, abs=1e-3)
+    assert found.detectable == pytest.approx(5.653 * 0.57735, abs=1e-3)
     _, (alone,) = judge([[check(2.0, ">", 1.0)]])
     assert (alone.interval, alone.detectable) == (None, None)
 

@@ -13,6 +13,12 @@ vectors. How far the vectors tell classes apart is shown, but the paper says not
 Scale small: FedSeq of claim 1, and the same with Task2Vec vectors of a probe network that was trained on MNIST. Beside
 it 50 clients with 100 images of one class, of whom only the vectors are made.
 
+Reading (small, does not hold): Task2Vec vectors tell classes apart here, but the greedy groups they give do not: they
+cover 58 % of the classes, random groups 65 %, groups by confidence all (quality, added after the verdict). FedSeq with
+random groups ends where it ends with Task2Vec's: at 72.0 against 72.4 %, by confidence at 76.7 %; with a probe that was
+trained on the very data, at 73.5 % (other groups, added after the verdict). The paper's probe is a ResNet trained on
+ImageNet, ours a small CNN: that a better one would group better is possible and was not tested.
+
 Shows: accuracy_last, same_class, other_class, balance_ratio, covered_classes
 """
 
@@ -42,6 +48,38 @@ TASK2VEC = ALPHA_0.but(
     smoke={"grouping": {"probe": "digits", "epochs": None}},
 )
 
+BOUNDS = {"max_clients": 10, "min_samples": 2000}
+BY_RANDOM = {"assign": "random", "profile": "hist", "distance": None}
+BY_TASK2VEC = {"profile": "t2v", "distance": None}
+OTHER_GROUPS = ALPHA_0.but(
+    "11/other_groups",
+    {
+        "methods": [
+            {"method": "fedseq", "label": "random groups", "grouping": BY_RANDOM},
+            {
+                "method": "fedseq",
+                "label": "probe of the same data",
+                "grouping": {**BY_TASK2VEC, "probe": "fashion-mnist"},
+            },
+        ]
+    },
+    only="small",
+)
+QUALITY = ALPHA_0.but(
+    "11/quality",
+    {
+        "groupings": {
+            "random": {**BOUNDS},
+            "conf": {"assign": "greedy", "distance": "kl", "profile": "conf", **BOUNDS},
+            "t2v, mnist": {"assign": "greedy", "profile": "t2v", "probe": "mnist", **BOUNDS},
+            "t2v, fashion-mnist": {"assign": "greedy", "profile": "t2v", "probe": "fashion-mnist", **BOUNDS},
+        }
+    },
+    kind="groups",
+    only="small",
+)
+"""These two have no part in the criterion: they were added after the verdict, to find out why."""
+
 
 def criterion(alpha_0: Results, task2vec: Results) -> list[Condition]:
     least_wanted = alpha_0["fedseq"].accuracy_last - 0.01
@@ -49,4 +87,15 @@ def criterion(alpha_0: Results, task2vec: Results) -> list[Condition]:
     return [Check("Task2Vec groups end at most 1 point below those by confidence", ours, ">=", least_wanted)]
 
 
-CLAIM = Claim(11, __doc__, criterion, {"alpha_0": ALPHA_0, "task2vec": TASK2VEC, "profiles": PROFILES})
+CLAIM = Claim(
+    11,
+    __doc__,
+    criterion,
+    {
+        "alpha_0": ALPHA_0,
+        "task2vec": TASK2VEC,
+        "profiles": PROFILES,
+        "other_groups": OTHER_GROUPS,
+        "quality": QUALITY,
+    },
+)

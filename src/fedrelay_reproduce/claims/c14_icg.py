@@ -10,6 +10,9 @@ Holds if: ICG is below random groups, those are below clients, and ICG is at lea
 
 Scale small: Groups only: 120 clients of Fashion-MNIST with 100 images each, α = 0.3, 10 groups of 12.
 
+Reading (small, holds): ICG is 69 % below random groups and 97 % below clients, more than published (41 and 82 %), on
+other data: ten classes instead of 62. That random groups are more alike than single clients hardly could have failed.
+
 Shows: median_cpd, balance_ratio, covered_classes
 """
 

@@ -12,6 +12,9 @@ take part.
 Scale small: 5,000 images of Fashion-MNIST, 20 clients, Dirichlet 0.1, the small LeNet, ten rounds; 20, 50 and 100 % of
 the clients. SPFL does as many times the work of FedAvg as clients take part; FedAvg with as many epochs is the control.
 
+Reading (small, inconclusive): From 20 to 100 % of the clients SPFL gains 33.2 points and FedAvg with as much work 32.2:
+the gain is that of more work, as far as three seeds can tell.
+
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 """
 

@@ -14,9 +14,10 @@ Scale small: Digits as they are, turned by 45 degrees, inverted and noisy as fou
 domains, tested on the fourth; a dense network, 30 rounds. Both sides do the same work. There are no photographs of real
 domains here, and without them the paper's statement cannot be tested: this is the nearest there is.
 
-Reading (small, does not hold): On this stand-in GLAM gains nothing: it changes accuracy by −0.5 points on plain,
-−0.2 on turned and −0.3 on noisy digits in the mean of three seeds; one test image is .3. Inverted digits show
-nothing, because no model recognises any. This is no evidence about photographs of real domains.
+Reading (small, does not hold): A verdict about the stand-in, not about the paper. On it GLAM gains nothing: it changes
+accuracy by −0.5 points on plain, −0.2 on turned and −0.3 on noisy digits in the mean of three seeds; one test image is
+.3. Inverted digits show nothing, because no model recognises any. This is no evidence about photographs of real
+domains.
 """
 
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, mean

@@ -12,6 +12,9 @@ time than FedSeq.
 Scale small: As claim 1 with 100 rounds and half of the clients a round, so that five models travel side by side; speeds
 and bandwidths are log-normal with σ = 1.
 
+Reading (small, inconclusive): FedAsyncSeq takes 33 virtual seconds and FedSeq 31, and seeds differ by 3 to 7; a
+difference of 12 could have been detected. The paper gives no figure to compare with.
+
 Shows: accuracy_last, virtual_seconds, client_updates
 """
 

@@ -4,7 +4,8 @@ Source: Silvi et al., IEEE Access 2024
 
 In short: FedDyn 25.5 against 24.7 % on Stack Overflow
 
-Published: FedSeq 87.6 % against FedAvg 81.6 % on FEMNIST, 29.8 % against 24.7 % on Stack Overflow; the text says that
+Published: FedSeq 87.1 %, FedSeq2Par 87.6 % against FedAvg 81.6 % on FEMNIST, 28.9 and 29.8 % against 24.7 % on Stack
+Overflow; the text says that
 FedDyn loses there (its table: 25.51 % against 24.68 %).
 
 Holds if: FedDyn gains less over FedAvg with 291 writers, of whom a twentieth take part, than with 50 writers, of whom
