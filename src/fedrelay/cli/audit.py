@@ -54,7 +54,7 @@ def audit(
     output, run = CommandOutput(quiet=quiet, json=json), RunFolderReader.open(folder)
     path, server = folder / AUDIT_FILE, run.experiment.engine.folder
     if not path.exists():
-        why = "its clients are simulated" if run.experiment.engine.name != "flower" else "an earlier version wrote it"
+        why = "its clients are simulated" if not run.experiment.data_at_nodes else "an earlier version wrote it"
         raise RunFolderError(f"{folder}: has no audit trail, because {why}")
     known = server is not None and server.is_dir()
     keys = pinned_keys(roster) if roster is not None else public_keys(server) if known and server is not None else {}

@@ -83,7 +83,7 @@ class RoundEvaluator:
         return reduce(add, of_models), [self._scores(each, on) for each in of_models]
 
     def _scores(self, sums: EvaluationSums, samples: EvaluationSet) -> Scores:
-        if not math.isfinite(sums.loss) and self.prepared.experiment.engine.name != "flower":  # nodes check their own
+        if not math.isfinite(sums.loss) and not self.prepared.experiment.data_at_nodes:  # nodes check their own
             refuse_non_finite(evaluation_samples(self.prepared.federation, samples), f"{samples} set")
         scores = self.prepared.task.scores(sums)
         if classes := self.prepared.experiment.eval.classes:

@@ -88,10 +88,7 @@ def heading(
     }
     if differing:
         rows["differs"] = "\n".join(f"{path}: {text}" for path, text in differing.items())
-    if (
-        any("dp" in entry.terms for entry in find_methods(experiment.method).values())
-        and experiment.engine.name != "flower"
-    ):
+    if any("dp" in entry.terms for entry in find_methods(experiment.method).values()) and not experiment.data_at_nodes:
         rows["noise"] = "from the seed: anyone who knows the seed can subtract it; for simulation only"
     return Group(title, facts_grid(rows))
 
