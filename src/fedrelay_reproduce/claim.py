@@ -64,6 +64,7 @@ class ClaimExperiment:
         base: an experiment whose settings are taken where these say nothing else.
         tuned: scale → the tuning that chose the settings of methods, see `fedrelay_reproduce.tuning`.
         only: the one scale at which it is run, for experiments that explain a verdict; None for all.
+        seeds: how many seeds it has, for supplements that are too long for as many as the claim has.
     """
 
     folder: str
@@ -75,6 +76,7 @@ class ClaimExperiment:
     base: ClaimExperiment | None = None
     tuned: Mapping[Scale, str] = field(default_factory=dict)
     only: Scale | None = None
+    seeds: int | None = None
 
     def __post_init__(self) -> None:
         path = PurePosixPath(self.folder)
@@ -94,10 +96,11 @@ class ClaimExperiment:
         kind: Kind | None = None,
         tuned: Mapping[Scale, str] | None = None,
         only: Scale | None = None,
+        seeds: int | None = None,
     ) -> ClaimExperiment:
         """The same experiment with some settings changed; it has a scale medium only if `medium` is given."""
         tunings = self.tuned if tuned is None else tuned
-        return ClaimExperiment(folder, small, smoke, medium, full, kind or self.kind, self, tunings, only)
+        return ClaimExperiment(folder, small, smoke, medium, full, kind or self.kind, self, tunings, only, seeds)
 
     @property
     def scales(self) -> tuple[Scale, ...]:
@@ -153,6 +156,8 @@ class Claim:
         text: the docstring of its file.
         criterion: a function of the results, whose parameters are names of experiments.
         experiments: what is run, by name.
+        supplements: what was added after the verdict to find out why, by name. The criterion cannot use them, and the
+            verdict does not wait for them.
         seeds: how many seeds a scale has, where it differs from `DEFAULT_SEEDS`.
         diverged: what a diverged run means for targets: nothing is known, or they were never reached.
         tunings: how the settings of methods were chosen.
@@ -165,6 +170,7 @@ class Claim:
     seeds: Mapping[Scale, int] = field(default_factory=dict)
     diverged: Literal["inconclusive", "never reached"] = "inconclusive"
     tunings: Sequence[ClaimTuning] = ()
+    supplements: Mapping[str, ClaimExperiment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for measure in self.shown:
@@ -172,6 +178,9 @@ class Claim:
                 raise fr.SpecError(f"docstring: Shows: {unknown('measure', measure, MEASURES)}")
         if not self.experiments:
             raise fr.SpecError("experiments: must not be empty")
+        for name in self.supplements:
+            if name in self.experiments:
+                raise fr.SpecError(f"supplements: {name!r} is the name of an experiment")
         for name in inspect.signature(self.criterion).parameters:
             if name not in self.experiments:
                 raise fr.SpecError(f"criterion: {unknown('experiment', name, self.experiments)}")
@@ -186,14 +195,15 @@ class Claim:
         return tuple(scale for scale in SCALES if all(scale in each.scales for each in used))
 
     def experiments_at(self, scale: Scale) -> dict[str, ClaimExperiment]:
-        """What is run at a scale, by name.
+        """What is run at a scale, by name; supplements come last.
 
         Raises:
             SpecError: if the claim has no such scale.
         """
         if scale not in self.scales:
             raise fr.SpecError(f"claim {self.number}: has no scale {scale}; it has {', '.join(self.scales)}")
-        return {name: each for name, each in self.experiments.items() if scale in each.scales}
+        known = {**self.experiments, **self.supplements}
+        return {name: each for name, each in known.items() if scale in each.scales}
 
     @property
     def title(self) -> str:

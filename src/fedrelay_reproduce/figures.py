@@ -45,8 +45,9 @@ def _panels(scaled: ScaledClaim) -> list[Figure]:
     panels: list[Figure] = []
     methods: dict[str, int] = {}  # a method has one colour in all panels
     used = scaled.used()
-    for key, experiment in scaled.experiments.items():
-        title = key.replace("_", " ") if len(scaled.experiments) > 1 else ""
+    finished = scaled.finished
+    for key, experiment in finished.items():
+        title = key.replace("_", " ") if len(finished) > 1 else ""
         if isinstance(experiment, ComparisonRuns):
             names = [name for name in experiment.names if name in used[key]]
             names = names if len(names) >= FEWEST_LINES else list(experiment.names)

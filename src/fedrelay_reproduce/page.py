@@ -320,7 +320,8 @@ def _first_edition(claim: Claim) -> list[str]:
 
 def _tuned(claim: Claim, entry: Entry) -> list[str]:
     """What was tuned, by which rule, and what it came to."""
-    compared = [each for each in claim.experiments_at(entry["scale"]).values() if each.kind == "comparison"]
+    known = {name: each for name, each in claim.experiments_at(entry["scale"]).items() if name in entry["measured"]}
+    compared = [each for each in known.values() if each.kind == "comparison"]
     names = dict.fromkeys(name for each in compared if (name := each.tuning(entry["scale"])))
     if compared and not names:
         return ["Not tuned: the learning rates are those given above for the scale.", ""]
@@ -367,7 +368,8 @@ def _measures(claim: Claim, entry: Entry) -> Iterator[str]:
         if not shown:
             continue
         yield ""
-        yield f"| {experiment.replace('_', ' ')} | {' | '.join(map(_heading, shown))} |"
+        added = ", added after the verdict" if experiment in claim.supplements else ""
+        yield f"| {experiment.replace('_', ' ')}{added} | {' | '.join(map(_heading, shown))} |"
         yield "|---|" + "---:|" * len(shown)
         for name, values in measured.items():
             yield f"| {name} | {' | '.join(_measure(each, values.get(each, ())) for each in shown)} |"

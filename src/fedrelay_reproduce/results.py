@@ -31,11 +31,12 @@ Entry = dict[str, Any]
 def entry_of(scaled: ScaledClaim, problems: Mapping[str, str] = MappingProxyType({})) -> Entry:
     """The result of a claim by the runs that are there; `problems` are errors of experiments, by title."""
     head: Entry = {"claim": scaled.claim.number, "title": scaled.claim.title, "scale": scaled.scale}
-    experiments = scaled.experiments.values()
-    runs = [run for each in experiments for run in each.runs]
+    supplements, finished = scaled.claim.supplements, scaled.finished
+    runs = [run for name, each in scaled.experiments.items() if name not in supplements for run in each.runs]
     left = sum(not run.done for run in runs)
     if left:
-        failed = next((problems[each.title] for each in experiments if each.title in problems), None)
+        titles = [each.title for each in scaled.experiments.values()]
+        failed = next((problems[title] for title in titles if title in problems), None)
         rest = f"{left} of {len(runs)} runs at scale {scaled.scale} are still to be done" if left < len(runs) else None
         return {**head, "verdict": NOT_RUN, "reason": failed or rest or scaled.obstacle}
     verdict, checks = scaled.judge()
@@ -46,13 +47,13 @@ def entry_of(scaled: ScaledClaim, problems: Mapping[str, str] = MappingProxyType
         "checks": [asdict(check) for check in checks],
         "failed_runs": [
             f"{name}, seed {seed}: {problem}"
-            for each in experiments
+            for each in finished.values()
             for name in each.names
             for seed in each.seeds
             if (problem := each.measured(name, seed).problem) is not None
         ],
-        "measured": {name: _measured(each, each.seeds) for name, each in scaled.experiments.items()},
-        "seconds": sum(each.seconds(seed) for each in experiments for seed in each.seeds),
+        "measured": {name: _measured(each, each.seeds) for name, each in finished.items()},
+        "seconds": sum(each.seconds(seed) for each in finished.values() for seed in each.seeds),
         "versions": dict(versions()),
     }
 

@@ -31,6 +31,11 @@ class ScaledClaim:
         wanted = "; ".join(f"{name}, from {DATASETS[name].origin}" for name in missing)
         return f"data not found: {wanted} ('fedrelay data' says where they are sought)" if missing else None
 
+    @property
+    def finished(self) -> dict[str, ExperimentRuns]:
+        """The experiments of which no run is left. Where a claim has a verdict, only supplements may be missing."""
+        return {name: each for name, each in self.experiments.items() if all(run.done for run in each.runs)}
+
     def judge(self) -> tuple[Verdict, list[CheckResult]]:
         """The verdict by the runs that are there, and every check with its numbers."""
         return judge([self._conditions(self._results(seed)) for seed in self.seeds])
@@ -48,13 +53,18 @@ class ScaledClaim:
             raise fr.SpecError(f"claim {self.claim.number}: criterion: {error}") from None
         return {name: {each: list(probe[each].values) for each in probe.asked} for name, probe in probes.items()}
 
+    @property
+    def _judged(self) -> list[str]:
+        """The experiments that the criterion uses."""
+        return [*inspect.signature(self.claim.criterion).parameters]
+
     def _conditions(self, results: Mapping[str, Results]) -> Sequence[Condition]:
-        criterion = self.claim.criterion
-        return criterion(**{name: results[name] for name in inspect.signature(criterion).parameters})
+        return self.claim.criterion(**{name: results[name] for name in self._judged})
 
     def _results(self, seed: int) -> dict[str, Results]:
         found = {}
-        for name, runs in self.experiments.items():
+        for name in self._judged:
+            runs = self.experiments[name]
             measured = {each: runs.measured(each, seed) for each in runs.names}
             if self.claim.diverged == "inconclusive":  # nothing is known of a run that failed
                 measured = {each: replace(of, curve=()) if of.problem else of for each, of in measured.items()}
@@ -100,7 +110,7 @@ def scaled_claim(
     """
     numbers = tuple(range(1, claim.seed_count(scale, seeds) + 1))
     runs = {
-        name: open_runs(each, scale, numbers, out, device, records)
+        name: open_runs(each, scale, numbers[: each.seeds], out, device, records)
         for name, each in claim.experiments_at(scale).items()
     }
     scaled = ScaledClaim(claim, scale, numbers, runs)

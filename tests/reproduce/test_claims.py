@@ -78,7 +78,7 @@ def test_a_claim_has_the_scales_of_the_experiments_that_its_criterion_uses():
     assert CLAIMS[14].scales == ("smoke", "small", "full")
     with pytest.raises(fr.SpecError, match="claim 14: has no scale medium; it has smoke, small, full"):
         CLAIMS[14].experiments_at("medium")
-    assert set(CLAIMS[17].experiments_at("medium")) == {"shards", "ewc_all"}  # the third is only shown at small
+    assert set(CLAIMS[17].experiments_at("medium")) == {"shards", "ewc_all", "wfsl_adam"}  # one is only shown at small
     assert set(CLAIMS[17].experiments_at("small")) == {"shards", "ewc_all", "connections"}
 
 
@@ -113,6 +113,7 @@ def test_it_is_known_what_a_criterion_uses(tmp_path):
         ({"text": TEXT.replace("Holds if", "Scale small")}, "the paragraph 'Holds if: …' is required"),
         ({"experiments": {}}, "experiments: must not be empty"),
         ({"experiments": {"onli": ONLY}}, "criterion: unknown experiment 'only' (did you mean 'onli'?)"),
+        ({"supplements": {"only": ONLY}}, "supplements: 'only' is the name of an experiment"),
         ({"seeds": {"small": 0}}, "seeds: must be at least 1, got 0"),
         ({"criterion": lambda only: [only["fedsec"].loss]}, "claim 1: criterion: unknown method or grouping 'fedsec'"),
         ({"criterion": lambda only: [only["fedseq"].los]}, "criterion: unknown measure 'los' (did you mean 'loss'?)"),

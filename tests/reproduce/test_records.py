@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Measured, Results, rounds_to
@@ -62,6 +63,21 @@ def test_a_claim_is_judged_by_its_records(tmp_path):
     assert entry["versions"] == {"fedrelay": "1"}
     assert entry["measured"]["only"]["fedseq"]["bytes"] == [3333330.0, 3333330.0]
     assert entry["checks"][1]["left"] == (2.0, 2.0)
+
+
+def test_a_verdict_does_not_wait_for_supplements(tmp_path):
+    later = ONLY.but("01/later", {"methods": ["fedprox"]}, only="small", seeds=1)
+    claim = replace(CLAIM, supplements={"later": later})
+    recorded(tmp_path)
+    before = recorded_entries({1: claim}, "small", tmp_path / "none", tmp_path)[1]
+    assert (before["verdict"], set(before["measured"])) == ("holds", {"only"})
+    assert "added after the verdict" not in reproduction_page({1: claim}, {1: before}, {})
+    runs = {"fedprox": {1: run("fedprox", 0.1, 3)}}
+    facts = {"versions": {"fedrelay": "1"}, "seconds": {"1": 1.0}}
+    write_record(record_path(tmp_path, "small", "01/later"), later.spec("small"), runs, facts)
+    after = recorded_entries({1: claim}, "small", tmp_path / "none", tmp_path)[1]
+    assert (after["verdict"], after["checks"], after["seconds"]) == ("holds", before["checks"], 6.25)
+    assert "| later, added after the verdict | accuracy last, % |" in reproduction_page({1: claim}, {1: after}, {})
 
 
 def test_accuracies_at_equal_cost(tmp_path):

@@ -27,6 +27,21 @@ from fedrelay_reproduce.claims.c02_speed_up import CENTRALISED
 
 INTER = ALPHA_0.but("07/inter", {"methods": ["fedseqinter"]}, medium={})
 
+FEDSEQ_RATES = ALPHA_0.but(
+    "07/fedseq_rates",
+    {
+        "methods": [
+            {"method": "fedseq", "label": "fedseq, lr 0.03", "train": {"lr": 0.03}},
+            {"method": "fedseq", "label": "fedseq, lr 0.1, clip 10", "train": {"lr": 0.1, "clip": 10}},
+            {"method": "fedseq", "label": "fedseq, lr 0.3, clip 10", "train": {"lr": 0.3, "clip": 10}},
+        ]
+    },
+    medium={},
+    tuned={},
+    only="medium",
+)
+"""FedSeq with the learning rate of FedSeqInter, and with clipped gradients."""
+
 
 def criterion(alpha_0: Results, inter: Results, centralised: Results) -> list[Condition]:
     fedseq, fedseqinter = alpha_0["fedseq"], inter["fedseqinter"]
@@ -38,4 +53,10 @@ def criterion(alpha_0: Results, inter: Results, centralised: Results) -> list[Co
     ]
 
 
-CLAIM = Claim(7, __doc__, criterion, {"alpha_0": ALPHA_0, "inter": INTER, "centralised": CENTRALISED})
+CLAIM = Claim(
+    7,
+    __doc__,
+    criterion,
+    {"alpha_0": ALPHA_0, "inter": INTER, "centralised": CENTRALISED},
+    supplements={"fedseq_rates": FEDSEQ_RATES},
+)

@@ -87,6 +87,20 @@ SHARDS = ClaimExperiment(
     },
 )
 
+WFSL_ADAM = SHARDS.but(
+    "17/wfsl_adam",
+    {},
+    medium={
+        "methods": [
+            {**each, "label": f"{each['label']}, one adam", "train": ONE_ADAM}
+            for each in methods(30, 10 / 140, keep=1 / 7, profile_lr=0.1)
+            if each["method"] == "wfsl"
+        ]
+    },
+    only="medium",
+)
+"""Tells the optimiser from the method."""
+
 EWC_ALL = SHARDS.but(
     "17/ewc_all",
     {"methods": ewc(1.0)},
@@ -122,4 +136,5 @@ CLAIM = Claim(
     criterion,
     {"shards": SHARDS, "ewc_all": EWC_ALL, "connections": CONNECTIONS},
     seeds={"medium": 5},
+    supplements={"wfsl_adam": WFSL_ADAM},
 )

@@ -113,6 +113,78 @@ OTHER_METHODS = WARM.but(
     full={"methods": others(100)},
 )
 
+
+def lower_after_fedavg(round: int, hop: int) -> float:
+    """The factor of the learning rate: a third of it once SPFL begins."""
+    return 1.0 if round <= 40 else 1 / 3
+
+
+LOWER = {"lr": 0.3, "schedule": f"{__name__}:lower_after_fedavg"}
+"""FedAvg's tuned learning rate for 40 rounds, then that of SPFL."""
+
+
+def same_start(base: ClaimExperiment, folder: str) -> ClaimExperiment:
+    """FedAvg and SPFL from the same model of round 40, and 30 rounds of SPFL instead of ten."""
+    methods = [
+        {"method": "fedavg", "train": {"lr": 0.3}},
+        {"method": "fedavg", "label": "fedavg, lower rate after 40", "train": LOWER},
+        {**spfl(40), "label": "spfl after the same 40", "train": LOWER},
+    ]
+    return base.but(folder, {"methods": methods}, medium={"rounds": 70}, tuned={}, only="medium")
+
+
+SAME_START = same_start(WARM, "19/same_start")
+SAME_WORK = SAME_START.but(
+    "19/same_work",
+    {"methods": [{"method": "fedavg", "label": "fedavg, lower rate after 40", "train": LOWER}]},
+    medium={"rounds": 340},
+    tuned={},
+    only="medium",
+)
+"""FedAvg with as many client updates as 40 rounds of FedAvg and 30 of SPFL."""
+
+THEN_OTHERS = WARM.but(
+    "19/then_others",
+    {
+        "methods": [
+            {
+                "method": f"fedavg-first+{other}",
+                "label": f"fedavg, then {other}",
+                "train": {"lr": 0.1},
+                "warmup": {"rounds": 40},
+            }
+            for other in OTHERS
+        ]
+    },
+    medium={},
+    tuned={},
+    only="medium",
+)
+"""The same 40 rounds of FedAvg as before SPFL, then ten of the other method without SPFL."""
+
+STRENGTHS = WARM.but(
+    "19/strengths",
+    {
+        "methods": [
+            {
+                "method": method,
+                "label": f"{method}, {strength:g}",
+                "train": {"lr": 0.1},
+                "terms": {term: {name: strength}},
+            }
+            for method, term, name, strengths in (
+                ("moon", "contrast", "mu", (0.1, 1.0)),
+                ("feddc", "drift", "alpha", (0.001, 0.1)),
+            )
+            for strength in strengths
+        ]
+    },
+    medium={},
+    tuned={},
+    only="medium",
+)
+"""MOON and FedDC, which end last, with other strengths than their defaults (5 and 0.01)."""
+
 TUNING = ClaimTuning(
     "fashion-mnist",
     WARM.but("19/tuning", {"methods": ["fedavg", spfl(13), *OTHERS]}, medium={"rounds": 16}),
@@ -144,4 +216,10 @@ CLAIM = Claim(
     criterion,
     {"warm": WARM, "work": WORK, "others": OTHER_METHODS},
     tunings=(TUNING, TUNING_OF_WORK),
+    supplements={
+        "same_start": SAME_START,
+        "same_work": SAME_WORK,
+        "then_others": THEN_OTHERS,
+        "strengths": STRENGTHS,
+    },
 )

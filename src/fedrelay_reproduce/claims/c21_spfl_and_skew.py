@@ -26,7 +26,7 @@ Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 from typing import Any
 
 from fedrelay_reproduce import Check, Claim, Condition, Number, Results
-from fedrelay_reproduce.claims.c19_spfl import WARM, spfl
+from fedrelay_reproduce.claims.c19_spfl import SAME_START, WARM, same_start, spfl
 
 STRONG, TWO_TENTHS, ONE, EVEN = (
     WARM.but(f"21/{folder}", {"data": {"alpha": alpha}}, medium={})
@@ -44,7 +44,13 @@ def other_rates(rounds: int) -> list[dict[str, Any]]:
 
 
 OTHER_RATES = STRONG.but("21/other_rates", {"methods": other_rates(40)}, medium={}, tuned={}, only="medium")
-"""Has no part in the criterion: it was added after the verdict, to find out why."""
+"""Learning rates at Dirichlet .1, where SPFL loses."""
+
+SAME_STARTS = {
+    folder: same_start(each, f"21/same_start_{folder}")
+    for folder, each in {"strong": STRONG, "two_tenths": TWO_TENTHS, "one": ONE, "even": EVEN}.items()
+}
+"""SPFL for longer, from FedAvg's own model; with Dirichlet .5 that is a supplement of claim 19."""
 
 
 def criterion(strong: Results, two_tenths: Results, half: Results, one: Results, even: Results) -> list[Condition]:
@@ -63,5 +69,10 @@ CLAIM = Claim(
     21,
     __doc__,
     criterion,
-    {"strong": STRONG, "two_tenths": TWO_TENTHS, "half": WARM, "one": ONE, "even": EVEN, "other_rates": OTHER_RATES},
+    {"strong": STRONG, "two_tenths": TWO_TENTHS, "half": WARM, "one": ONE, "even": EVEN},
+    supplements={
+        "other_rates": OTHER_RATES,
+        "same_start_half": SAME_START,
+        **{f"same_start_{name}": each for name, each in SAME_STARTS.items()},
+    },
 )
