@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.group_filling import GroupSizeBounds, fill_groups
+from fedrelay.grouping.group_filling import GroupSizeBounds, distribute_rest, fill_groups
 from fedrelay.grouping.random import random_groups
 
 
@@ -72,6 +72,24 @@ def test_leftovers_go_to_the_groups_with_the_fewest_samples():
 def test_leftovers_pass_over_full_groups_in_an_order_fixed_at_the_start():
     sizes = np.array([100, 30, 30, 40, 100, 20, 20])
     assert fill_groups(range(7), sizes, GroupSizeBounds(3, 100)) == ((0, 5), (1, 2, 3), (4, 6))
+
+
+def filled_one_by_one(order, sizes, bounds):
+    groups, last, samples = [], [], 0
+    for client in order:
+        last.append(client)
+        samples += int(sizes[client])
+        if bounds.complete(len(last), samples):
+            groups.append(last)
+            last, samples = [], 0
+    return distribute_rest(groups, last, sizes, bounds)
+
+
+@given(st.data(), st.lists(st.integers(0, 60), min_size=1, max_size=60), st.integers(1, 12), st.integers(1, 300))
+def test_ends_of_groups_are_where_clients_one_by_one_complete_them(data, sizes, most, enough):
+    order, bounds = data.draw(st.permutations(range(len(sizes)))), GroupSizeBounds(most, enough)
+    sizes = np.asarray(sizes)
+    assert fill_groups(order, sizes, bounds) == filled_one_by_one(order, sizes, bounds)
 
 
 @given(

@@ -14,7 +14,7 @@ Deviations: the authors' code stops if there is too little room.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -38,41 +38,44 @@ class GroupSizeBounds:
         return samples >= self.min_samples or clients >= self.max_clients
 
 
-def fill_groups(order: Iterable[int], sizes: NDArray[np.int64], bounds: GroupSizeBounds) -> Groups:
+def fill_groups(order: Sequence[int] | NDArray[np.int64], sizes: NDArray[np.int64], bounds: GroupSizeBounds) -> Groups:
     """Fill one group after another with clients in this order, then distribute the rest."""
-    groups: list[list[int]] = []
-    last: list[int] = []
-    samples = 0
-    samples_of: list[int] = sizes.tolist()  # faster to read one by one than an array: there may be a million clients
-    for client in order:
-        last.append(client)
-        samples += samples_of[client]
-        if bounds.complete(len(last), samples):
-            groups.append(last)
-            last, samples = [], 0
-    return distribute_rest(groups, last, sizes, bounds)
+    ordered = np.asarray(order)
+    clients: tuple[int, ...] = tuple(ordered.tolist())
+    before = np.concatenate([[0], np.cumsum(sizes[ordered])])
+    # For each place, where a group ends that begins there, at once because there may be a million clients. Past the
+    # end of the order: it does not become complete.
+    enough = np.searchsorted(before, before[:-1] + bounds.min_samples)
+    ends: list[int] = np.minimum(enough, np.arange(len(clients)) + bounds.max_clients).tolist()
+    groups: list[tuple[int, ...]] = []
+    begin = 0
+    while begin < len(clients) and ends[begin] <= len(clients):
+        groups.append(clients[begin : ends[begin]])
+        begin = ends[begin]
+    return distribute_rest(groups, clients[begin:], sizes, bounds)
 
 
 def distribute_rest(
-    groups: list[list[int]], last: list[int], sizes: NDArray[np.int64], bounds: GroupSizeBounds
+    complete: Iterable[Sequence[int]], last: Sequence[int], sizes: NDArray[np.int64], bounds: GroupSizeBounds
 ) -> Groups:
     """The complete groups, with the clients of the last, incomplete group distributed over them if they have room."""
+    groups = list(map(tuple, complete))
     room = sum(max(0, bounds.max_clients - len(group)) for group in groups)
     if room < len(last):
         return _with_last_group(groups, last, sizes, bounds)
     if not last:
-        return tuple(map(tuple, groups))
-    by_samples = [groups[number] for number in np.argsort(_samples(groups, sizes), kind="stable").tolist()]
+        return tuple(groups)
+    by_samples = np.argsort(_samples(groups, sizes), kind="stable").tolist()
     position = 0
     for client in last:
-        while len(by_samples[position % len(groups)]) >= bounds.max_clients:
+        while len(groups[by_samples[position % len(groups)]]) >= bounds.max_clients:
             position += 1
-        by_samples[position % len(groups)].append(client)
+        groups[by_samples[position % len(groups)]] += (client,)
         position += 1
-    return tuple(map(tuple, groups))
+    return tuple(groups)
 
 
-def _samples(groups: list[list[int]], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _samples(groups: Sequence[Sequence[int]], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The number of samples of each group; none is empty."""
     members = np.fromiter(chain.from_iterable(groups), np.int64)
     starts = np.cumsum([0, *map(len, groups[:-1])])
@@ -81,9 +84,10 @@ def _samples(groups: list[list[int]], sizes: NDArray[np.int64]) -> NDArray[np.in
 
 
 def _with_last_group(
-    groups: list[list[int]], last: list[int], sizes: NDArray[np.int64], bounds: GroupSizeBounds
+    complete: Sequence[Sequence[int]], rest: Sequence[int], sizes: NDArray[np.int64], bounds: GroupSizeBounds
 ) -> Groups:
     """All groups, after larger ones gave clients to the last one; those that joined them last go first."""
+    groups, last = list(map(list, complete)), list(rest)
 
     def can_spare(group: list[int], samples: int) -> bool:
         return samples < bounds.min_samples or samples - int(sizes[group[-1]]) >= bounds.min_samples

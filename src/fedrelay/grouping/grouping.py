@@ -224,6 +224,8 @@ class Grouping(ProfileOptions):
             groups = grouping.assign_groups(vectors, sizes[clients], rng, classes=inputs.federation.class_count)
             if not is_built_in(type(self)):
                 groups = checked_groups(groups, len(clients))
+        if len(clients) == len(sizes):  # every row number is a client's number
+            return groups
         numbers = clients.tolist()
         return tuple(tuple(numbers[row] for row in group) for group in groups)
 

@@ -39,7 +39,7 @@ def groups_across_clusters(
     labels = kmeans(vectors, clusters, rng)
     members = [np.flatnonzero(labels == cluster) for cluster in range(clusters)]
     queues = [rng.permutation(each) if order == "random" else each[::-1] for each in members]
-    return fill_groups(_round_robin([queue.tolist() for queue in queues]), sizes, bounds)
+    return fill_groups(list(_round_robin([queue.tolist() for queue in queues])), sizes, bounds)
 
 
 def kmeans(vectors: Vectors, clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -18,4 +18,4 @@ from fedrelay.routes.base import Groups
 
 def random_groups(sizes: NDArray[np.int64], bounds: GroupSizeBounds, rng: np.random.Generator) -> Groups:
     """Random groups; only the number of samples matters."""
-    return fill_groups(rng.permutation(len(sizes)).tolist(), sizes, bounds)
+    return fill_groups(rng.permutation(len(sizes)), sizes, bounds)
