@@ -149,6 +149,25 @@ class TestRounds:
         routes = plan((0, 1, 2), (1, 3), (4,))
         assert slow.round_time(routes).virtual_seconds == pytest.approx(fast.round_time(routes).virtual_seconds)
 
+    @given(
+        st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), max_size=6),
+        st.sampled_from(["direct", "server", "peers", "none"]),
+    )
+    def test_routes_without_shared_clients_need_no_queue(self, shapes, handover):
+        routes = [tuple(5 * number + client for client in clients) for number, clients in enumerate(shapes)]
+        times = TimeModel(
+            lambda client: DEVICES[client % 3],
+            lambda client: 1 + client % 7,
+            sample_flops=0.1,
+            passes=once,
+            payloads={"model": 3},
+        )
+        apart, together = plan(*routes, handover=handover), plan(*routes, (99,), (99,), handover=handover)
+        if handover != "peers":  # where the number of routes matters
+            assert times.route_times(apart) == times.route_times(together)[: len(routes)]
+            assert times.return_times(apart) == times.return_times(together)[: len(routes)]
+        assert all(route.waiting == 0 for route in times.route_times(apart))
+
     def test_training_time_is_that_of_fedgsps_cost_model(self):
         clock = ClockSettings(profile="fedgsp")
         watch = TimeModel(clock.devices(1, 20), lambda client: 226, clock.sample_flops, once, {"model": 25_200_000})

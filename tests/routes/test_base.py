@@ -25,3 +25,9 @@ def test_every_round_can_be_planned_at_any_time():
         ahead = route.plan(context, 7)
         [route.plan(context, round) for round in range(1, 7)]
         assert route.plan(context, 7) == ahead
+
+
+def test_orders_are_drawn_with_the_numbers_of_their_key():
+    context = PlanningContext(30, 0.4, 5)
+    for keys in ((1, 0, 0), (7, 2, 1), (1, 0, 0)):
+        assert context.order_rng(*keys).permutation(9).tolist() == context.rng("order", *keys).permutation(9).tolist()

@@ -21,11 +21,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from fedrelay.cost.devices import DeviceOf
-from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupCost, transfers
+from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupCost
 from fedrelay.routes.plan import RoundPlan, Route
 
 
@@ -106,7 +107,7 @@ class TimeModel:
 
     def __post_init__(self) -> None:
         """Cache times: the same clients come again and again."""
-        for name, most in (("hop_time", 1 << 16), ("transfer_time", 1 << 16), ("_timed", 4)):
+        for name, most in (("hop_time", 1 << 16), ("transfer_time", 1 << 16), ("_bits", 3), ("_timed", 4)):
             object.__setattr__(self, name, lru_cache(most)(getattr(self, name)))
 
     def hop_time(self, client: int) -> float:
@@ -151,25 +152,28 @@ class TimeModel:
         the first to come is the first to be trained.
         """
         ways = [self._transfer_times(route, plan) for route in plan.routes]
+        trained = [list(map(self.hop_time, route.clients)) for route in plan.routes]
         waits = [0.0] * len(ways)
         returns: list[list[float]] = [[] for _ in ways]
         free_at: dict[int, float] = {}
+        through_server = plan.handover in ("direct", "server", "sealed")
         queue = [(ways[number][0], number, 0) for number, route in enumerate(plan.routes) if route.clients]
-        heapq.heapify(queue)
+        if _shared_clients(plan):
+            heapq.heapify(queue)
+            take, put = partial(heapq.heappop, queue), partial(heapq.heappush, queue)
+        else:  # no model waits for another, so each is followed to its end
+            take, put = queue.pop, queue.append
         while queue:
-            now, number, hop = heapq.heappop(queue)
+            now, number, hop = take()
             clients = plan.routes[number].clients
-            begin = max(now, free_at.get(clients[hop], 0.0))
-            end = free_at[clients[hop]] = begin + self.hop_time(clients[hop])
+            client = clients[hop]
+            begin = max(now, free_at.get(client, 0.0))
+            end = free_at[client] = begin + trained[number][hop]
             waits[number] += begin - now
-            through_server = plan.handover in ("direct", "server", "sealed")
-            returns[number].append(
-                end + (self.transfer_time(clients[hop], SERVER) if through_server else ways[number][-1])
-            )
+            returns[number].append(end + (self.transfer_time(client, SERVER) if through_server else ways[number][-1]))
             if hop + 1 < len(clients):
-                heapq.heappush(queue, (end + ways[number][hop + 1], number, hop + 1))
-        training = (sum(map(self.hop_time, route.clients)) for route in plan.routes)
-        return tuple(map(RouteTime, training, map(sum, ways), waits)), returns
+                put((end + ways[number][hop + 1], number, hop + 1))
+        return tuple(map(RouteTime, map(sum, trained), map(sum, ways), waits)), returns
 
     def setup_time(self, step: SetupCost) -> VirtualTime:
         """How long a setup step takes, which all its clients do at the same time."""
@@ -191,9 +195,20 @@ class TimeModel:
             holders = [other.clients[-1] for other in plan.routes if other is not route and other.clients]
             sending = sum(self.transfer_time(client, holder) for client in route.clients[-1:] for holder in holders)
             return [0.0] * len(route.clients) + [sending]
-        ways = [0.0]
-        for _, source, target in transfers(RoundPlan(0, (route,), plan.handover)):
-            ways[-1] += self.transfer_time(source, target)
-            if target != SERVER:
-                ways.append(0.0)
-        return ways
+        if not route.clients:
+            return [0.0]
+        if plan.handover == "direct":
+            between = [self.transfer_time(source, target) for source, target in pairwise(route.clients)]
+        else:
+            through = (
+                (self.transfer_time(a, SERVER), self.transfer_time(SERVER, b)) for a, b in pairwise(route.clients)
+            )
+            between = [up + down for up, down in through]
+        first, last = route.clients[0], route.clients[-1]
+        return [self.transfer_time(SERVER, first), *between, self.transfer_time(last, SERVER)]
+
+
+def _shared_clients(plan: RoundPlan) -> bool:
+    """Whether a client is on several routes."""
+    visited = [set(route.clients) for route in plan.routes]
+    return len(set().union(*visited)) < sum(map(len, visited))

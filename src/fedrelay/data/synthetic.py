@@ -102,10 +102,10 @@ class SyntheticFederation(ShortRepr):
 
     def sample_count(self, client: int) -> int:
         """The number of train samples of one client; does not generate them."""
-        return int(_train_part(self._totals[self._checked(client)]))
+        return int(self._sample_counts[self._checked(client)])
 
     def sample_counts(self) -> Ints:
-        return _train_part(self._totals)
+        return self._sample_counts.copy()
 
     def train_samples(self, client: int) -> Samples:
         x, y = self._generate(client)
@@ -134,6 +134,10 @@ class SyntheticFederation(ShortRepr):
     def _totals(self) -> Ints:
         return self.size_rule.draw(self.client_count, generator(self.seed, "synthetic", "sizes"))
 
+    @cached_property
+    def _sample_counts(self) -> Ints:
+        return self._totals * 9 // 10
+
     def _checked(self, client: int) -> int:
         if not 0 <= client < self.client_count:
             raise IndexError(f"client {client} does not exist; clients are 0 to {self.client_count - 1}")
@@ -155,7 +159,3 @@ class SyntheticFederation(ShortRepr):
 
     def _model(self, mean: float, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return rng.normal(mean, 1, (self.features, self.class_count)), rng.normal(mean, 1, self.class_count)
-
-
-def _train_part(totals: Ints) -> Ints:
-    return totals * 9 // 10

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.experiment.spec import Sampling, Section
-from fedrelay.rng import generator
+from fedrelay.rng import KeyedRandom, generator
 from fedrelay.routes.async_progress import AsyncProgress, GroupLeg
 from fedrelay.routes.passes import sample_in_passes
 from fedrelay.routes.plan import Handover, RoundPlan
@@ -70,6 +71,14 @@ class PlanningContext:
     def rng(self, purpose: str, *keys: int) -> np.random.Generator:
         """A generator for one random decision; the same purpose and keys give the same numbers."""
         return generator(self.seed, purpose, *keys)
+
+    def order_rng(self, *keys: int) -> np.random.Generator:
+        """The same as `rng("order", *keys)`, but much faster. Finish drawing before you call it again."""
+        return self._orders.at(*keys)
+
+    @cached_property
+    def _orders(self) -> KeyedRandom:
+        return KeyedRandom(self.seed, "order")
 
 
 ChainHandover = Literal["direct", "server", "sealed"]

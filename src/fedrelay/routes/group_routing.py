@@ -23,5 +23,5 @@ class GroupRouting(OrderedRouting):
         return tuple(
             client
             for loop in range(self.loops)
-            for client in self.in_order(context, members, context.rng("order", round, group, loop))
+            for client in self.in_order(context, members, context.order_rng(round, group, loop))
         )
