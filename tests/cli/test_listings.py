@@ -86,6 +86,23 @@ def test_plan_of_chains(program):
     assert facts["chain"] == {"min": 5, "mean": 5.0, "max": 5}
 
 
+def test_a_plan_of_a_large_federation_counts_its_first_rounds(program, monkeypatch):
+    words = ["plan", "fedseq+dp", "--clients", "40", "--rounds", "9", "--set", "grouping.max_clients=5"]
+    words += ["--fraction", "0.5", "--set", "terms.dp.noise=2"]
+    whole = program(*words, "--json").json
+    assert "rounds_not_counted" not in whole["total"]
+    monkeypatch.setattr("fedrelay.report.terminal.plan.MOST_HOPS", 40)  # as many as two rounds have
+    assert program(*words, "--json").json == whole  # 40 clients are few
+    monkeypatch.setattr("fedrelay.report.terminal.plan.LARGE_FEDERATION", 39)
+    first = program(*words, "--json").json
+    assert first["total"].pop("rounds_not_counted") == 7
+    assert first["total"] == program(*words, "--rounds", "2", "--json").json["total"]
+    shown = program(*words).out
+    assert "first 2 of 9 rounds" in shown
+    assert "privacy, first 2 of 9 rounds" in shown
+    assert program(*words, "--round", "9", "--json").json["round"] == 9
+
+
 def test_a_plan_with_faults(program):
     words = ["plan", "fedavg", "--clients", "20", "--rounds", "3", "--fraction", "0.5"]
     assert program(*words, "--json").json["with_faults"] is None

@@ -24,6 +24,9 @@ MOST_ROUTES = 12
 MOST_CLIENTS = 12
 """The most clients of a route that are named."""
 
+LARGE_FEDERATION, MOST_HOPS = 10_000, 100_000
+"""With more clients than this, only the first rounds are planned and counted, until they have this many hops."""
+
 _SECONDS = VirtualTime._fields
 
 _HANDOVERS = {
@@ -36,10 +39,12 @@ _HANDOVERS = {
 
 
 def plan_report(run: PreparedRun, round: int) -> dict[str, Any]:
-    """Return one round and the whole run, as `--json` prints them."""
+    """Return one round and the whole run, as `--json` prints them; of a large federation, its first rounds."""
     prepared, planner, costs = run
     plan, hops = planner.plan(round), Counter[int]()
-    whole_run = costs.total(_counting(run, hops))
+    whole_run = costs.total(_counting(run, hops, plan))
+    if not_counted := prepared.experiment.rounds - whole_run["rounds"]:
+        whole_run["rounds_not_counted"] = not_counted
     privacy = costs.privacy(hops)
     transfers, setup = costs.transfers(plan), costs.setup_line()
     if setup is not None:
@@ -94,12 +99,15 @@ def _holder(run: PreparedRun, client: int) -> int | str:
     return client if client < run.prepared.federation.client_count else "server"
 
 
-def _counting(run: PreparedRun, hops: Counter[int]) -> Iterator[RoundPlan]:
-    """The plans of all rounds; counts the hops of each client on the way."""
+def _counting(run: PreparedRun, hops: Counter[int], known: RoundPlan) -> Iterator[RoundPlan]:
+    """The plans of the rounds that are counted; counts the hops of each client on the way."""
+    large = run.prepared.federation.client_count > LARGE_FEDERATION
     for round in range(1, run.prepared.experiment.rounds + 1):
-        plan = run.planner.plan(round)
+        plan = known if round == known.round else run.planner.plan(round)
         hops.update(client for route in plan.routes for client in route.clients)
         yield plan
+        if large and hops.total() >= MOST_HOPS:
+            return
 
 
 def _cost_of(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +144,8 @@ def plan_page(report: Mapping[str, Any]) -> RenderableType:
             f"{name} {size(weight)}" for name, weight in report["setup"]["payloads"].items()
         )
     if "privacy" in report:
-        facts["privacy, all rounds"] = privacy_line(report["privacy"])
+        rounds = "all rounds" if "rounds_not_counted" not in report["total"] else _counted_rounds(report["total"])
+        facts[f"privacy, {rounds}"] = privacy_line(report["privacy"])
     page: list[RenderableType] = [title, facts_grid(facts), Text(), _routes(report["routes"])]
     page += [Text(), _table(report, _COSTS), Text(), _table(report, _TIMES)]
     if report["with_faults"]:
@@ -172,6 +181,14 @@ def _routes(routes: Sequence[Sequence[int | str]]) -> Table:
     return facts_grid(lines or {"routes": "none: no client has data"})
 
 
+def _counted_rounds(total: Mapping[str, Any]) -> str:
+    """What the costs of the run are about: all rounds, or the first ones of a large federation."""
+    counted, rounds = total["rounds"], total["rounds"] + total.get("rounds_not_counted", 0)
+    if counted == rounds:
+        return f"all {count(rounds)} rounds"
+    return f"first {f'{count(counted)} ' if counted > 1 else ''}of {count(rounds)} rounds"
+
+
 def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The setup, the round and the run, each with its label."""
     if report["setup"]:
@@ -179,7 +196,7 @@ def _rows(report: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield f"round {report['round']}", report
     if report["with_faults"]:
         yield f"round {report['round']} with faults", report["with_faults"]
-    rounds = f"all {count(report['total']['rounds'])} rounds"
+    rounds = _counted_rounds(report["total"])
     yield f"{rounds} and setup" if report["setup"] else rounds, report["total"]
 
 
