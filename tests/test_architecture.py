@@ -10,8 +10,10 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import fedrelay
+from fedrelay.cli.app import COMMANDS, PANELS, program
 
 SOURCE = Path(fedrelay.__file__).parent
 
@@ -241,6 +243,9 @@ def test_the_public_names():
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "ortools", "matplotlib", "pandas", "ray", "flwr")
 """What takes long to import."""
 
+RARELY_NEEDED = (*(name for name in HEAVY if name not in ("torch", "numpy")), "PIL", "torch._dynamo", "sympy")
+"""What a plain run does without."""
+
 QUICK_COMMANDS = {
     "--help": 0,
     "--version": 0,
@@ -259,6 +264,26 @@ QUICK_COMMANDS = {
 """Commands that train nothing, or refuse to start, and their exit codes."""
 
 
+def test_a_command_loads_no_other_command():
+    """All of them together take longer to load than many a command runs."""
+    code = """
+import sys
+from fedrelay.cli import main
+assert main(["show", "--help"]) == 0
+assert "fedrelay.cli.show" in sys.modules
+assert not {"fedrelay.cli.run", "fedrelay.cli.deploy", "fedrelay.tuning"} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_is_found_by_its_name():
+    assert set(get_command(program()).commands) == COMMANDS
+    for modules in PANELS.values():
+        for names in modules.values():
+            assert all(set(get_command(program(name)).commands) == set(names) for name in names)
+
+
 def test_commands_that_train_nothing_load_nothing_heavy(tmp_path):
     """In a process of its own, one after another; `import fedrelay` and its public errors are quick, too."""
     fedrelay.run("fedavg", clients=2, rounds=1, workers=1, out=tmp_path / "run")
@@ -274,6 +299,9 @@ for command in ("show", "report"):
     assert main([command, "comparison"]) == 0
     found = [name for name in {HEAVY} if name != "numpy" and name in sys.modules]
     assert not found, (command, found)
+assert main("run fedavg --clients 2 --rounds 1 --workers 1 --out other".split()) == 0
+found = [name for name in {RARELY_NEEDED} if name in sys.modules]
+assert not found, found
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 import fedrelay as fr
 from fedrelay import errors
-from fedrelay.cli.app import app
+from fedrelay.cli.app import program
 from fedrelay.data.registry import DATASETS
 from fedrelay.experiment.method_catalogue import METHODS
 from fedrelay.experiment.method_hyperparameters import HYPERPARAMETERS
@@ -86,7 +86,7 @@ def test_every_option_of_a_node_is_in_the_guide_and_no_other():
     text = (ROOT / "docs" / "deploy.md").read_text()
     [table] = re.findall(r"\| option \| meaning \|\n(.*?)\n\n", text, re.DOTALL)
     told = {option for row in table.splitlines() for option in re.findall(r"`(--[a-z-]+)", row.split("|")[1])}
-    command = get_command(app).commands["node"]
+    command = get_command(program()).commands["node"]
     there = {option for each in command.params for option in (*each.opts, *each.secondary_opts) if option[:2] == "--"}
     assert told == there - {"--help"}
 
@@ -100,7 +100,7 @@ def test_units_start_commands_that_there_are(unit):
     settings.read(unit)
     program, name, *words = shlex.split(settings["Service"]["ExecStart"].replace("\\\n", " "))
     assert program.endswith("/bin/fedrelay")
-    command = get_command(app).commands[name]
+    command = get_command(program()).commands[name]
     context = command.make_context(name, words)
     assert context.params
     codes = {int(code) for code in settings["Service"]["RestartPreventExitStatus"].split()}

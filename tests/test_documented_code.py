@@ -21,7 +21,7 @@ import yaml
 from typer.main import get_command
 
 from fedrelay.cli import main
-from fedrelay.cli.app import app
+from fedrelay.cli.app import program
 from fedrelay.engines.flower.roster import Roster
 from fedrelay.experiment.method_catalogue import METHODS
 
@@ -229,7 +229,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def parsed(words: list[str]) -> tuple[str, dict[str, object]]:
     """The name of a command and the values of its parameters; fails where it would be refused."""
-    command, name, words = get_command(app), "", list(words)
+    command, name, words = get_command(program()), "", list(words)
     while hasattr(command, "commands") and words and words[0] in command.commands:
         name, command = f"{name} {words[0]}".strip(), command.commands[words.pop(0)]
     assert name, f"there is no command 'fedrelay {words[0] if words else ''}'"

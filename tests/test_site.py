@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 import fedrelay as fr
-from fedrelay.cli.app import app
+from fedrelay.cli.app import program
 from fedrelay.experiment.method_catalogue import METHODS
 
 ROOT = Path(__file__).parent.parent
@@ -25,7 +25,7 @@ def test_every_command_and_option_is_in_the_page_of_commands():
     from command_page import commands, commands_page
 
     page = commands_page()
-    top = get_command(app).commands
+    top = get_command(program()).commands
     named = {name.split()[0] for name, _ in commands()}
     assert named == set(top)
     for name, command in commands():

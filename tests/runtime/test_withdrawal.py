@@ -10,7 +10,7 @@ from tests.runtime.test_extension import SETTINGS, WITH_STATE
 from typer.testing import CliRunner
 
 import fedrelay as fr
-from fedrelay.cli.app import app
+from fedrelay.cli.app import program
 from fedrelay.robustness.fault_events import is_fault
 from fedrelay.runtime.run_folder_reader import RunFolderReader
 
@@ -67,7 +67,7 @@ def test_the_withdrawal_is_recorded(tmp_path, data):
     assert not is_fault(event)
     [change] = json.loads((out / "run.json").read_text())["extensions"]
     assert (change["without"], change["done"], change["from"], change["to"]) == ([str(LEAVER)], LAST, 6, 6)
-    shown = CliRunner().invoke(app, ["show", str(out)])
+    shown = CliRunner().invoke(program(), ["show", str(out)])
     assert f"{LEAVER} after round {LAST}" in shown.output
     assert "extended" not in shown.output
 

@@ -7,30 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
-from importlib.metadata import version
+from importlib import import_module
 from typing import Annotated
 
 import typer
 from typer import Option
 from typer.main import get_command
 
-from fedrelay.cli import (
-    attack,
-    audit,
-    bench,
-    data,
-    demo,
-    deploy,
-    export,
-    group,
-    methods,
-    plan,
-    report,
-    reproduce,
-    run,
-    show,
-    tune,
-)
 from fedrelay.cli.interrupts import StoppedByUser, sigterm_as_interrupt
 from fedrelay.cli.output import only_json_on_stdout, print_error
 from fedrelay.cli.settings import examples
@@ -40,26 +23,34 @@ from fedrelay.experiment.spec import full_path
 
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer does not export this class
 
-app = typer.Typer(
-    name="fedrelay",
-    help="Federated learning in which models travel from client to client.",
-    epilog=examples(
-        "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
-        "fedrelay compare fedavg fedseq --alpha 0 --seeds 1,2,3",
-        "fedrelay methods show fedseq+fedprox",
-    ),
-    rich_markup_mode="rich",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
 PANELS = {
-    "Experiments": (demo, run, tune, plan, group, attack),
-    "Results": (show, report, export, reproduce),
-    "Catalogue": (methods, data, bench),
-    "Real federation": (deploy, audit),
+    "Experiments": {
+        "demo": ("demo",),
+        "run": ("run", "compare", "resume"),
+        "tune": ("tune",),
+        "plan": ("plan",),
+        "group": ("group",),
+        "attack": ("attack",),
+    },
+    "Results": {
+        "show": ("show",),
+        "report": ("report", "watch"),
+        "export": ("export",),
+        "reproduce": ("reproduce",),
+    },
+    "Catalogue": {
+        "methods": ("methods",),
+        "data": ("data",),
+        "bench": ("bench",),
+    },
+    "Real federation": {
+        "deploy": ("certificates", "key", "roster", "superlink", "node", "nodes"),
+        "audit": ("audit",),
+    },
 }
-"""The modules of the commands, by panel of the help."""
+"""The modules of the commands, by panel of the help, and the commands of each."""
+
+COMMANDS = frozenset(name for modules in PANELS.values() for names in modules.values() for name in names)
 
 REPLACED_OPTIONS = {
     "fedrelay node --hold-out": "is now --holdout",
@@ -68,24 +59,49 @@ REPLACED_OPTIONS = {
 }
 """Options of earlier versions, by command, and what to use instead."""
 
-for _panel, _modules in PANELS.items():
-    for _module in _modules:
-        if _module.app.info.name:
-            app.add_typer(_module.app, rich_help_panel=_panel)
-            continue
-        for _command in _module.app.registered_commands:
-            _command.rich_help_panel = _panel
-            app.registered_commands.append(_command)
+
+def program(command: str | None = None) -> typer.Typer:
+    """The program with all commands, or, to load less, with those of the module that has one command."""
+    app = typer.Typer(
+        name="fedrelay",
+        help="Federated learning in which models travel from client to client.",
+        epilog=examples(
+            "fedrelay run fedseq --clients 100 --alpha 0 --rounds 60",
+            "fedrelay compare fedavg fedseq --alpha 0 --seeds 1,2,3",
+            "fedrelay methods show fedseq+fedprox",
+        ),
+        rich_markup_mode="rich",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    app.callback()(_options)
+    for panel, modules in PANELS.items():
+        for module, names in modules.items():
+            if command is None or command in names:
+                _add(app, import_module(f"fedrelay.cli.{module}").app, panel)
+    return app
+
+
+def _add(app: typer.Typer, part: typer.Typer, panel: str) -> None:
+    """Add the commands of a module."""
+    if part.info.name:
+        app.add_typer(part, rich_help_panel=panel)
+        return
+    for command in part.registered_commands:
+        command.rich_help_panel = panel
+        app.registered_commands.append(command)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # it takes a while to load
+
         typer.echo(f"fedrelay {version('fedrelay')}")
         raise typer.Exit
 
 
-@app.callback()
-def _program(
+def _options(
     _version: Annotated[
         bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -94,9 +110,9 @@ def _program(
 
 
 @cache
-def _command_tree() -> Callable[..., object]:
-    """The commands as they are called; putting them together takes longer than many a command."""
-    return get_command(app).main
+def _command_tree(command: str | None) -> Callable[..., object]:
+    """Commands as they are called; putting all of them together takes longer than many a command."""
+    return get_command(program(command)).main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # an old terminal prints ? for →
     try:
         with sigterm_as_interrupt(), only_json_on_stdout() if "--json" in words else nullcontext():
-            code = _command_tree()(words, prog_name="fedrelay", standalone_mode=False)
+            code = _command_tree(words[0] if words[0] in COMMANDS else None)(
+                words, prog_name="fedrelay", standalone_mode=False
+            )
     except FedRelayError as error:
         print_error(str(error))
         return error.exit_code

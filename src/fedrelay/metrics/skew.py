@@ -42,8 +42,10 @@ def pairwise_cpd(histograms: ArrayLike, gamma: float = 0.5) -> NDArray[np.float6
 
 def median_cpd(histograms: ArrayLike, gamma: float = 0.5) -> float | None:
     """The median of `pairwise_cpd`; None if there is no pair."""
-    distances = pairwise_cpd(histograms, gamma)
-    return float(np.median(distances)) if len(distances) else None
+    distances = np.sort(pairwise_cpd(histograms, gamma))
+    if not len(distances):
+        return None
+    return float(distances[(len(distances) - 1) // 2] + distances[len(distances) // 2]) / 2  # np.median loads numpy.ma
 
 
 def cpd_matrix(histograms: ArrayLike, gamma: float = 0.5) -> NDArray[np.float64]:

@@ -17,17 +17,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from fedrelay.data.dataset import Dataset
 from fedrelay.data.loaders.file_checks import check_size, damaged, renumbered
 from fedrelay.data.loaders.image_arrays import image_dataset
 from fedrelay.data.loaders.stratified_split import stratified_split
 from fedrelay.errors import DataError
+
+if TYPE_CHECKING:  # PIL takes a while to load, and few runs read images
+    from PIL.Image import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 CINIC10_FOLDERS = ("train/airplane", "test/airplane")
@@ -142,20 +144,24 @@ def _header(path: Path) -> tuple[tuple[int, int], str]:
 
 
 def _decode(files: Sequence[_ImageFile], width: int, height: int, mode: str) -> NDArray[np.uint8]:
+    from PIL.Image import Resampling
+
     channels = 1 if mode == "L" else 3
     check_size(files[0].path.parent, len(files) * channels * height * width)
     images = np.empty((len(files), channels, height, width), np.uint8)
     for slot, file in zip(images, files, strict=True):
         with _opened(file.path) as image:
-            fitted = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+            fitted = image.convert(mode).resize((width, height), Resampling.BILINEAR)
             slot[:] = np.asarray(fitted).reshape(height, width, channels).transpose(2, 0, 1)
     return images
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: Path) -> Iterator[Image]:
+    from PIL.Image import open as open_image
+
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             yield image
     except DataError:
         raise
