@@ -8,7 +8,7 @@
 FedAvg samples clients; FedSeq forms random groups of all of them and samples groups.
 
 Every size runs in its own process, and the sizes alternate, so that other load on the machine does not hit only one of
-them. CPU time is that of the main process and all workers. It hardly depends on other load; time by the clock does.
+them. Times are CPU times of the main process and all workers, which hardly depend on other load.
 Memory is the sum of the peaks of the main process and all workers; shared pages are counted more than once, so the true
 number is lower.
 """
@@ -44,7 +44,7 @@ def cpu_seconds(process: BaseProcess) -> float:
 
 
 def measure(method: str, clients: int) -> dict[str, float]:
-    """One federation in this process: seconds a round (median), until the end of round 1, peak memory and file size."""
+    """One federation in this process: seconds a round (mean), until the end of round 1, peak memory and file size."""
     import fedrelay as fr
     from fedrelay.data.synthetic import LogNormalSizes, SyntheticFederation
 
@@ -52,12 +52,10 @@ def measure(method: str, clients: int) -> dict[str, float]:
         """Notes when rounds end."""
 
         def __init__(self) -> None:
-            self.moments: list[float] = []
             self.work: list[float] = []
             """Seconds of CPU time of all processes so far."""
 
         def on_round_end(self, context: fr.RoundContext) -> None:
-            self.moments.append(time.perf_counter())
             self.work.append(time.process_time() + sum(map(cpu_seconds, active_children())))
 
     began = time.process_time()
@@ -67,11 +65,10 @@ def measure(method: str, clients: int) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         fr.run(method, data=federation, callbacks=watch, out=Path(folder) / "run", **settings)
         files = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-    laps, work = ([b - a for a, b in pairwise(times)][WARM_UP:] for times in (watch.moments, watch.work))
+    laps = [later - sooner for sooner, later in pairwise(watch.work)][WARM_UP:]
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
-        "seconds": statistics.median(laps),
-        "work": statistics.fmean(work),
+        "work": statistics.fmean(laps),
         "first_round": watch.work[0] - began,
         "bytes": 1024.0 * (own + WORKERS * children),
         "files": files,
@@ -93,15 +90,15 @@ def repetitions(sizes: list[int], repeats: int) -> Found:
 def table(found: Found) -> str:
     """Median and range of every method and size, as Markdown."""
     lines = [
-        "| method | clients | CPU per round, ms (median) | range | by the clock, ms | CPU until the end of round 1, s "
+        "| method | clients | CPU per round, ms | range | CPU until the end of round 1, s "
         "| peak memory, MB | files, kB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for (method, size), runs in found.items():
         work = [1e3 * run["work"] for run in runs]
-        clock, first = (statistics.median(run[name] for run in runs) for name in ("seconds", "first_round"))
+        first = statistics.median(run["first_round"] for run in runs)
         memory, files = max(run["bytes"] for run in runs) / 1e6, max(run["files"] for run in runs) / 1e3
-        times = [f"{statistics.median(work):.1f}", f"{min(work):.1f}–{max(work):.1f}", f"{1e3 * clock:.1f}"]
+        times = [f"{statistics.median(work):.1f}", f"{min(work):.1f}–{max(work):.1f}"]
         cells = [METHODS[method], f"{size:,}", *times, f"{first:.2f}", f"{memory:,.0f}", f"{files:,.0f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -184,7 +181,7 @@ def main() -> None:
         page = (
             "# Scale\n\nSynthetic clients of equal size; methods train on "
             f"{VISITED} of them per round with {WORKERS} workers. FedSeq forms random groups of all. CPU time is that "
-            "of the main process and all workers; time by the clock depends on what else the machine does. "
+            "of the main process and all workers. "
             "Made by `benchmarks/scale.py --write`.\n\n"
             f"{table(found)}\n\n{verdict(found)}\n\n![Time and memory by number of clients](scale.png)\n"
         )
