@@ -11,7 +11,7 @@ from torch import nn
 
 from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.samples import Samples
-from fedrelay.local.evaluation import CHUNK, chunk_count, evaluate, evaluate_chunk, headline_score
+from fedrelay.local.evaluation import CHUNK, chunks_of, evaluate, evaluate_chunk, headline_score
 from fedrelay.local.teacher_model_runner import TeacherModelRunner
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.tasks.classification import Classification
@@ -29,8 +29,8 @@ def test_chunks_add_up_to_the_whole():
     module = nn.Linear(4, 3)
     flat_module, weights = bench_of(module)
     samples = Samples(torch.randn(2 * CHUNK + 7, 4), torch.randint(0, 3, (2 * CHUNK + 7,)))
-    assert chunk_count(samples) == 3
-    parts = [evaluate_chunk(flat_module, weights, TASK, samples, chunk) for chunk in range(3)]
+    assert len(chunks_of(samples)) == 3
+    parts = [evaluate_chunk(flat_module, weights, TASK, samples, chunk) for chunk in chunks_of(samples)]
     whole = parts[0] + parts[1] + parts[2]
     with torch.no_grad():
         logits = module(samples.x)
@@ -47,7 +47,7 @@ def test_padding_counts_nowhere():
     module = nn.Embedding(5, 3)  # logits at every position of a sequence
     flat_module, weights = bench_of(module)
     y = torch.tensor([[0, 1, IGNORED_LABEL], [2, IGNORED_LABEL, IGNORED_LABEL]])
-    sums = evaluate_chunk(flat_module, weights, TASK, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y), 0)
+    sums = evaluate(flat_module, weights, TASK, Samples(torch.tensor([[1, 2, 0], [3, 0, 0]]), y))
     assert sums.values["actual"].tolist() == [1, 1, 1]
     assert sums.values["predicted"].sum() == sums.weight == 3
 
@@ -56,7 +56,7 @@ def test_models_are_evaluated_in_evaluation_mode():
     module = nn.Sequential(nn.Dropout(0.9), nn.Linear(4, 2)).train()
     flat_module, weights = bench_of(module)
     samples = Samples(torch.randn(50, 4), torch.randint(0, 2, (50,)))
-    first, second = (evaluate_chunk(flat_module, weights, TASK, samples, 0).loss for _ in range(2))
+    first, second = (evaluate(flat_module, weights, TASK, samples).loss for _ in range(2))
     assert first == pytest.approx(second, abs=0)
 
 

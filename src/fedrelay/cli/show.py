@@ -53,7 +53,8 @@ def show(
         raise SpecError(f"{folder}: is a tuning; its results are in {folder / 'tuning.json'}; show a run, as {example}")
     output, run = CommandOutput(quiet=quiet, json=json), RunFolderReader.open(folder)
     experiment, history, chain, status = run.experiment, run.lines("metrics"), last_forgetting(run), RunStatus.of(run)
-    page = [progress_table(experiment, history, status, run.task, run.best, run.extensions)]
+    last = (history[-1] if history else {}) | run.final_metrics.get("last", {})
+    page = [progress_table(experiment, last, status, run.task, run.best, run.extensions)]
     if chain is not None:
         page += ["", forgetting_table(chain, run.task.measured_on_clients)]
     if plot is not None:
@@ -65,7 +66,6 @@ def show(
         save_figures(plot, [forgetting(chain, metric=run.task.measured_on_clients)])
         page += ["", facts_grid({"figure": str(plot)})]
     output.print(*page)
-    last = history[-1] if history else {}
     output.print_json(
         {
             "method": experiment.method,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from fedrelay.data.federation import Federation
 from fedrelay.data.federation_wrapper import find_wrapper
 from fedrelay.data.lazy_dataset_samples import LazyDatasetSamples
+from fedrelay.data.partition import Ints
 from fedrelay.data.samples import SampleSource
+from fedrelay.data.stratified_subset import stratified_indices
 from fedrelay.data.validation_samples import FederationWithValidationSamples
+from fedrelay.rng import generator
 
 EvaluationSet = Literal["test", "validation"]
 
@@ -20,6 +25,19 @@ def evaluation_samples(federation: Federation, which: EvaluationSet) -> SampleSo
     part = find_wrapper(federation, FederationWithValidationSamples)
     assert part is not None, "there are no validation samples"
     return part.validation
+
+
+def evaluation_subset(federation: Federation, which: EvaluationSet, count: int, seed: int) -> Ints | None:
+    """The numbers of `count` samples of an evaluation set, with the same proportions of classes where there are any.
+
+    They follow from the seed alone. None: the set has no more samples than that.
+    """
+    samples = evaluation_samples(federation, which)
+    if samples.size <= count:
+        return None
+    one_class_each = federation.class_count > 0 and not federation.target_shape
+    labels = samples.targets().numpy() if one_class_each else np.zeros(samples.size)
+    return stratified_indices(labels, count, generator(seed, "evaluation subset", which))
 
 
 def sample_place(federation: Federation, which: EvaluationSet, row: int) -> str:

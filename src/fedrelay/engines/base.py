@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import SERVER
 from fedrelay.data.evaluation_samples import EvaluationSet
+from fedrelay.data.samples import Rows
 from fedrelay.local.client_evaluation import ClientEvaluation, ClientEvaluationSettings
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.robustness.guard import NO_HOPS_YET, TypicalHop
@@ -92,11 +93,19 @@ class Engine(Protocol):
     ) -> Iterator[tuple[int, ProfileVector]]:
         """Compute the profile of each client, each from these weights: (place in `clients`, vector), as they come."""
 
-    def evaluate(self, weights: Tensor, on: EvaluationSet = "test") -> EvaluationSums:
-        """Evaluate a model on the federation's test samples, or on its validation samples where it has any."""
+    def evaluate(self, weights: Tensor, on: EvaluationSet = "test", rows: Rows | None = None) -> EvaluationSums:
+        """Evaluate a model on the federation's test samples, or on its validation samples where it has any.
 
-    def evaluate_models(self, models: Sequence[Tensor], on: EvaluationSet = "test") -> list[EvaluationSums]:
-        """Evaluate several models, each on all test samples, or on all validation samples."""
+        Args:
+            weights: The model.
+            on: Which samples.
+            rows: Some of them, by their numbers; default all. Samples at nodes are always evaluated all.
+        """
+
+    def evaluate_models(
+        self, models: Sequence[Tensor], on: EvaluationSet = "test", rows: Rows | None = None
+    ) -> list[EvaluationSums]:
+        """Evaluate several models, each on the same samples."""
 
     def evaluate_clients(
         self, models: Tensor | Mapping[int, Tensor], wanted: ClientEvaluationSettings

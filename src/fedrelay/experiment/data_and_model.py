@@ -79,6 +79,7 @@ def check_classes(experiment: Experiment, method: Method, federation: Federation
 
 ROW_COLUMNS = (
     "round", "loss", "train_loss", "accuracy_classes", "bytes", "client_updates", "virtual_seconds", "epsilon", *KINDS,
+    "test_samples", "validation_samples",
 )  # fmt: skip
 """What rows of `metrics.jsonl` have beside the metrics of the task."""
 

@@ -79,6 +79,7 @@ class KeywordSettings(KeywordDataSettings, total=False):
     keep: float
     error_feedback: bool
     every: int
+    subset: int | None
     metric: str
     last: int
     forgetting: int

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.cost.cost_model import CostModel
+from fedrelay.data.evaluation_samples import evaluation_samples
 from fedrelay.data.own_data_per_seed import OwnData, OwnDataPerSeed
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.table_federation import shared_encoding
@@ -151,6 +152,7 @@ def _check(run: PreparedRun) -> None:
     if (experiment.train.schedule.rounds or 0) >= experiment.rounds:
         log.warning("train.schedule.rounds: the learning rate rises until the last of the %d rounds", experiment.rounds)
     check_stop(experiment, prepared.task, prepared.has_validation)
+    check_evaluation_subset(prepared)
     check_per_client(experiment, bool(prepared.held_out_counts))
     if experiment.eval.per_client and method.privacy is not None:
         log.warning("clients send scores on held-out samples without noise; epsilon does not cover them")
@@ -176,6 +178,25 @@ def _check(run: PreparedRun) -> None:
     of_terms = filter(None, (term.training_warning(experiment.train) for term in method.terms))
     for warning in (*of_terms, *planner.warnings()):
         log.warning(warning)
+
+
+def check_evaluation_subset(prepared: PreparedExperiment) -> None:
+    """Refuse a subset of samples that are at nodes, and one that has all samples."""
+    experiment, count = prepared.experiment, prepared.experiment.eval.subset
+    if count is None or prepared.evaluation_subset:
+        return
+    test = prepared.federation.test.size
+    if experiment.data_at_nodes and not test:
+        raise SpecError(
+            "eval.subset: nodes evaluate models on all of their samples; give the server test samples (engine.test), "
+            "or evaluate less often (eval.every)"
+        )
+    if prepared.has_validation and not experiment.data_at_nodes:
+        validation = evaluation_samples(prepared.federation, "validation").size
+        least, what = max(test, validation), f"there are {test} test and {validation} validation samples"
+    else:
+        least, what = test, f"there are {test} test samples"
+    raise SpecError(f"eval.subset: must be less than {least}, because {what}, got {count}")
 
 
 def check_preparable(

@@ -9,8 +9,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from fedrelay.data.client_names import client_names
+from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_subset
 from fedrelay.data.federation import Federation
 from fedrelay.data.holdout import without_pooling
+from fedrelay.data.partition import Ints
 from fedrelay.engines.start import has_validation, held_out_counts, node_names
 from fedrelay.errors import SpecError
 from fedrelay.experiment.method import Method
@@ -82,6 +84,18 @@ class PreparedExperiment:
     def has_validation(self) -> bool:
         """Whether there are validation samples, here or at nodes."""
         return has_validation(self.experiment, self.federation)
+
+    @cached_property
+    def evaluation_subset(self) -> dict[EvaluationSet, Ints]:
+        """The numbers of the samples that are evaluated during a run; a set of which all are is missing."""
+        count, federation = self.experiment.eval.subset, self.federation
+        if count is None:
+            return {}
+        here: tuple[EvaluationSet, ...] = ("test", "validation")
+        if self.experiment.data_at_nodes or not self.has_validation:  # nodes evaluate all of their samples
+            here = ("test",)
+        found = {each: evaluation_subset(federation, each, count, self.experiment.seed) for each in here}
+        return {each: rows for each, rows in found.items() if rows is not None}
 
     @cached_property
     def held_out_counts(self) -> tuple[int, ...]:

@@ -407,11 +407,19 @@ class EvalSettings(Section):
     """Evaluation of the global model."""
 
     every: int = Field(1, ge=1, description="evaluate every N rounds, and after the last")
+    subset: int | None = Field(
+        None,
+        ge=1,
+        description="evaluate rounds on this number of test samples, and of validation samples; the end of the run is "
+        "evaluated on all; default all",
+    )
     metric: str | None = Field(
         None,
         description="the metric that tables, targets and curves show; default that of the task, such as accuracy",
     )
-    last: int = Field(10, ge=1, description="number of last evaluations averaged into accuracy_last, or METRIC_last")
+    last: int = Field(
+        10, ge=1, description="number of last evaluations averaged into accuracy_last, or METRIC_last; with subset, 1"
+    )
     forgetting: int = Field(
         0, ge=0, description="every N rounds, follow one chain and measure what it forgets; 0 = never"
     )
@@ -445,6 +453,11 @@ class EvalSettings(Section):
         if self.fine_tune and not self.per_client:
             raise ValueError("fine_tune: has no effect without per_client")
         return self
+
+    @property
+    def averaged(self) -> int:
+        """How many evaluations METRIC_last is the mean of: with a subset, only one is on all samples."""
+        return self.last if self.subset is None else 1
 
 
 class StopSettings(Section):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedrelay.data.holdout import HeldOutSamples, held_out_samples, without_pooling
 from fedrelay.local.batched_trainer import trainer_for
-from fedrelay.local.evaluation import chunk_count, chunk_outputs, evaluate
+from fedrelay.local.evaluation import chunk_outputs, chunks_of, evaluate
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.trainer import Trainer, TrainingJob
 from fedrelay.models.flat_layout import FlatModule
@@ -91,7 +91,7 @@ class HeldOutEvaluator:
         if not wanted.resamples:
             return ()
         samples, task, outputs, targets = self.held_out.of(client), self.job.task, [], []
-        for chunk in range(chunk_count(samples)):
+        for chunk in chunks_of(samples):
             for found, truth in chunk_outputs(self.flat_module, model, samples, chunk):
                 outputs.append(task.outputs_for_loss(found, truth))
                 targets.append(truth)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fedrelay.data.samples import SampleSource
+from fedrelay.data.samples import Rows, SampleSource
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.tasks.base import EvaluationSums, Task
 
@@ -19,29 +19,43 @@ READ_AT_ONCE = 64
 """Samples that are in memory at once, where they are read from a dataset."""
 
 
-def chunk_count(samples: SampleSource) -> int:
-    """The number of chunks; the last one may be smaller."""
-    return -(-samples.size // CHUNK)
+class Chunk(NamedTuple):
+    """Samples that are evaluated together."""
+
+    number: int
+    """Its place among all chunks, which seeds random transforms."""
+
+    rows: Rows
+
+    @property
+    def begin(self) -> int:
+        """How many samples are in earlier chunks."""
+        return self.number * CHUNK
+
+
+def chunks_of(samples: SampleSource, rows: Rows | None = None) -> list[Chunk]:
+    """All samples in chunks, or some of them; the last chunk may be smaller."""
+    wanted = range(samples.size) if rows is None else rows
+    return [Chunk(begin // CHUNK, wanted[begin : begin + CHUNK]) for begin in range(0, len(wanted), CHUNK)]
 
 
 def chunk_outputs(
-    flat_module: FlatModule, weights: Tensor, samples: SampleSource, chunk: int
+    flat_module: FlatModule, weights: Tensor, samples: SampleSource, chunk: Chunk
 ) -> Iterator[tuple[Any, Tensor]]:
     """A model's outputs for one chunk of samples and their targets, piece by piece."""
-    rows = range(chunk * CHUNK, min((chunk + 1) * CHUNK, samples.size))
     flat_module.load(weights)
     flat_module.module.eval()
-    for x, y in samples.pieces(rows, READ_AT_ONCE, chunk):
+    for x, y in samples.pieces(chunk.rows, READ_AT_ONCE, chunk.number):
         with torch.no_grad():
             outputs = flat_module.outputs(flat_module.to_inputs(x))
         yield outputs, y.to(flat_module.flat.device)
 
 
 def evaluate_chunk(
-    flat_module: FlatModule, weights: Tensor, task: Task, samples: SampleSource, chunk: int
+    flat_module: FlatModule, weights: Tensor, task: Task, samples: SampleSource, chunk: Chunk
 ) -> EvaluationSums:
     """Evaluate a model on one chunk of samples."""
-    begin, found = chunk * CHUNK, []
+    begin, found = chunk.begin, []
     with torch.no_grad():
         for outputs, targets in chunk_outputs(flat_module, weights, samples, chunk):
             found.append(task.evaluation_sums(outputs, targets).beginning_at(begin))
@@ -49,9 +63,11 @@ def evaluate_chunk(
     return reduce(add, found)
 
 
-def evaluate(flat_module: FlatModule, weights: Tensor, task: Task, samples: SampleSource) -> EvaluationSums:
-    """Evaluate a model on all samples, chunk by chunk; there must be at least one."""
-    chunks = range(chunk_count(samples))
+def evaluate(
+    flat_module: FlatModule, weights: Tensor, task: Task, samples: SampleSource, rows: Rows | None = None
+) -> EvaluationSums:
+    """Evaluate a model on all samples, or on some of them, chunk by chunk; there must be at least one."""
+    chunks = chunks_of(samples, rows)
     return reduce(add, (evaluate_chunk(flat_module, weights, task, samples, chunk) for chunk in chunks))
 
 

@@ -106,6 +106,7 @@ class RunView:
             run=self.records.path,
             recorded_sha256=summary.get("weights_sha256") or "unknown",
             stopped=self.stopped,
+            final=self.records.final_metrics,
             client_rows=self.records.lines("client_metrics"),
             client_resamples=self.records.lines("client_resamples"),
         )

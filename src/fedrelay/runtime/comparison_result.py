@@ -102,7 +102,14 @@ class ComparisonResult(NotebookDisplay):
         """What to know about the numbers."""
         several = any(len(method.results) > 1 for method in self.methods)
         weights = ("same initial weights for all seeds",) if self.same_weights and several else ()
-        return (*weights, *self._undefined_scores())
+        return (*weights, *self._subsets(), *self._undefined_scores())
+
+    def _subsets(self) -> Iterator[str]:
+        """What is not on all samples."""
+        subsets = {result.experiment.eval.subset for method in self.methods for result in method.results} - {None}
+        if subsets:
+            counts = ", ".join(f"{subset:,}" for subset in sorted(filter(None, subsets)))
+            yield f"with eval.subset ({counts}) curves and rounds to targets are on that many samples, scores on all"
 
     def _undefined_scores(self) -> Iterator[str]:
         """The runs in which the headline was undefined in every evaluation."""

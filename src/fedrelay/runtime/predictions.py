@@ -17,7 +17,7 @@ from fedrelay.data.sample_names import sample_names
 from fedrelay.data.table_federation import TableFederation
 from fedrelay.errors import SpecError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
-from fedrelay.local.evaluation import chunk_count, chunk_outputs
+from fedrelay.local.evaluation import chunk_outputs, chunks_of
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.tasks.sample_columns import SampleColumns
 from fedrelay.user_code import errors_in_own_part
@@ -64,7 +64,7 @@ def predictions_of(prepared: PreparedExperiment) -> Predictions:
     flat_module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
     weights = prepared.layout.flatten(prepared.module)
     columns, arrays = [], []
-    for chunk in range(chunk_count(test)):
+    for chunk in chunks_of(test):
         for found, targets in chunk_outputs(flat_module, weights, test, chunk):
             outputs = task.outputs_for_loss(found, targets)
             with errors_in_own_part(task, "sample_columns"):

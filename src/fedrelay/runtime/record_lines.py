@@ -19,6 +19,7 @@ Row = dict[str, Any]
 
 STREAMS: dict[str, tuple[str, ...]] = {
     "metrics": ("round",),
+    "final_metrics": ("round", "last"),
     "ledger": ("round", "s2c", "c2s", "c2c", "bytes", "client_updates", "longest_route"),
     "timings": ("round", "seconds"),
     "forgetting": ("round",),
@@ -86,7 +87,7 @@ def _may_follow_checkpoint(
 
     A callback that stops the run after the checkpoint has its model evaluated.
     """
-    if stream in ("metrics", "client_metrics", "client_resamples"):
+    if stream in ("metrics", "final_metrics", "client_metrics", "client_resamples"):
         return all(each["round"] != row["round"] for each in verified)
     if stream == "ledger":
         return bool(row.get("evaluation"))
@@ -187,7 +188,8 @@ _VALUES: dict[str, Callable[[Any], bool]] = {
     "not_evaluated": is_text,
     "evaluation": lambda value: isinstance(value, bool),
     **dict.fromkeys(
-        ("scores", "fine_tuned", "test"), lambda value: isinstance(value, dict) and _are_known_or_none(value)
+        ("scores", "fine_tuned", "test", "last", "best"),
+        lambda value: isinstance(value, dict) and _are_known_or_none(value),
     ),
     "values": lambda value: isinstance(value, list) and all(map(_is_number_or_none, value)),
     "done": is_text,

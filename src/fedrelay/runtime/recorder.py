@@ -58,6 +58,9 @@ class Recorder:
         self.folder = folder
         self.nodes = node_names(self.prepared.experiment, self.prepared.federation)
         self.history: list[Row] = folder.lines("metrics") if folder else []
+        self.final: Row = folder.final_metrics if folder else {}
+        """The metrics of the end of the run on all samples, where rows of the history are on some of them."""
+
         self.clients: list[Row] = folder.lines("client_metrics") if folder else []
         self.client_resamples: list[Row] = folder.lines("client_resamples") if folder else []
         self.fault_events: Counter[str] = Counter()
@@ -155,6 +158,11 @@ class Recorder:
         self.history.append(row)
         self._append("metrics", row)
 
+    def add_final_evaluation(self, row: Row) -> None:
+        """Note the evaluation on all samples at the end of the run."""
+        self.final = row
+        self._append("final_metrics", row)
+
     def has_clients_of(self, round: int) -> bool:
         """Whether single clients were evaluated in a round."""
         return bool(self.clients) and self.clients[-1]["round"] == round
@@ -224,13 +232,15 @@ class Recorder:
             run=self.folder.path if self.folder else None,
             stopped=state.stopped,
             best_found=self._best_model(best) if best is not None else None,
+            final=self.final,
             client_rows=tuple(self.clients),
             client_resamples=tuple(self.client_resamples),
         )
 
     def _best_model(self, best: BestSoFar) -> BestModel:
-        row = next(row for row in self.history if row["round"] == best.round)
-        return BestModel(best.round, best.metric, best.value, self.prepared.state_dict(best.weights), row)
+        row = next(row for row in self.history if row["round"] == best.round) | self.final.get("best", {})
+        value = best.value if row.get(best.metric) is None else row[best.metric]  # chosen on a subset, measured on all
+        return BestModel(best.round, best.metric, value, self.prepared.state_dict(best.weights), row)
 
     def _append(self, stream: str, row: Row) -> None:
         if self.folder:

@@ -49,7 +49,7 @@ class BestModel:
     """The metric that it was chosen by, such as `validation_accuracy`."""
 
     value: float
-    """Its value."""
+    """Its value, on all validation samples."""
 
     state_dict: Mapping[str, Tensor]
     """For `module.load_state_dict`."""
@@ -70,6 +70,7 @@ class Result(NotebookDisplay):
     """The history and the final model of one run.
 
     `history` is a list of rows, one for every evaluated round; `pandas.DataFrame(result.history)` is a table of them.
+    With `eval.subset` they are on some of the samples; scores of the run, and the row of the best model, are on all.
     """
 
     experiment: Experiment
@@ -125,6 +126,9 @@ class Result(NotebookDisplay):
     recorded_sha256: str = ""
     """SHA-256 of the final weights as the run folder has it, where the weights themselves were not read."""
 
+    final: Row = field(default_factory=dict)
+    """With `eval.subset`, the metrics on all samples at the end of the run: of the `last` model, and of the `best`."""
+
     best_found: BestModel | None = None
     """The best model on validation samples; None where there are none. `best` is the same for everyday use."""
 
@@ -159,8 +163,13 @@ class Result(NotebookDisplay):
         return self._last(self.metric)
 
     @property
+    def last_row(self) -> Row:
+        """The row of the last evaluation; of a complete run, metrics are on all samples. Empty if there is none."""
+        return {**(self.history[-1] if self.history else {}), **self.final.get("last", {})}
+
+    @property
     def score_last(self) -> float:
-        """Its mean over the last `eval.last` evaluations."""
+        """Its mean over the last `eval.last` evaluations; with `eval.subset`, the score itself."""
         return self._mean_of_last(self.metric)
 
     @property
@@ -212,7 +221,7 @@ class Result(NotebookDisplay):
 
     @property
     def accuracy_last(self) -> float:
-        """Mean test accuracy of the last `eval.last` evaluations.
+        """Mean test accuracy of the last `eval.last` evaluations; with `eval.subset`, the accuracy itself.
 
         Raises:
             AttributeError: The task has no accuracy.
@@ -225,12 +234,13 @@ class Result(NotebookDisplay):
             raise AttributeError(f"the task {self.task.name!r} has no accuracy; result.score is its {self.metric}")
 
     def _last(self, metric: str) -> float:
-        value = self.history[-1].get(metric) if self.history else None
+        value = self.last_row.get(metric)
         return float("nan") if value is None else float(value)
 
     def _mean_of_last(self, metric: str) -> float:
-        known = [row[metric] for row in self.history if row.get(metric) is not None]
-        return mean_of_last(known, self.experiment.eval.last) if known else float("nan")
+        rows = [self.last_row] if self.final else self.history  # never a mean over different samples
+        known = [row[metric] for row in rows if row.get(metric) is not None]
+        return mean_of_last(known, self.experiment.eval.averaged) if known else float("nan")
 
     @property
     def accuracy_classes(self) -> float | None:
@@ -273,7 +283,7 @@ class Result(NotebookDisplay):
 
     def _scores(self) -> dict[str, Any]:
         """The last value of every metric, and the mean of the last values of the headline, by name."""
-        last = self.history[-1] if self.history else {}
+        last = self.last_row
         if self.task == CLASSIFICATION:
             others = {name: last.get(name) for name in ("loss", "precision", "recall", "f1")}
             found = {"accuracy": self.accuracy, "accuracy_last": self.accuracy_last}

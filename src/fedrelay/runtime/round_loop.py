@@ -36,10 +36,10 @@ from fedrelay.runtime.record_lines import Row
 from fedrelay.runtime.recorder import Recorder, plan_summary, setup_files
 from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_attempts import RoundAttempts
-from fedrelay.runtime.round_evaluator import NO_MODELS, RoundEvaluator
+from fedrelay.runtime.round_evaluator import NO_MODELS, OwnModels, RoundEvaluator
 from fedrelay.runtime.run_folder import RunFolder
 from fedrelay.runtime.run_folder_reader import PROFILES, SELECTION
-from fedrelay.runtime.run_state import RunState
+from fedrelay.runtime.run_state import BestSoFar, RunState
 from fedrelay.runtime.save_failed_run import check_anything_learned, saved_and_explained_failures
 from fedrelay.runtime.server import Server, mean_loss
 from fedrelay.runtime.unsaved_inputs import check_unsaved_inputs
@@ -128,6 +128,8 @@ class RoundLoop:
         if enough or is_evaluated(self.experiment, state.round):
             context, on_test = self._evaluate(engine, context, state, arrivals)
         state = self.chooser.after_round(state, context, self.recorder.history, enough)
+        if self._is_over(state):
+            on_test |= self._evaluate_end(engine, context, state)
         if clients_are_evaluated(self.experiment, state.round) or state.stopped:
             self._evaluate_clients(engine, context, state, on_test)
         seconds = time.monotonic() - began
@@ -141,30 +143,44 @@ class RoundLoop:
         if request is not None and not self.finished:
             if context.row is None:
                 context, on_test = self._evaluate(engine, context, self.state, arrivals)
-            self.state = replace(self.state, stopped=request.reason)
-            self._evaluate_clients(engine, context, self.state, on_test)
+            state = replace(self.state, stopped=request.reason)
+            on_test |= self._evaluate_end(engine, context, state)
+            self._evaluate_clients(engine, context, state, on_test)
+            self.state = state
 
     def _evaluate(
         self, engine: Engine, context: RoundContext, state: RunState, arrivals: Sequence[Arrival]
     ) -> tuple[RoundContext, dict[int, Row]]:
         """Evaluate the model of a round, or every client's own if these are what the method is judged by."""
+        return self.evaluator.evaluate(engine, context, mean_loss(arrivals), self._judged_models(state))
+
+    def _evaluate_end(self, engine: Engine, context: RoundContext, state: RunState) -> dict[int, Row]:
+        """Evaluate the end of a run on all samples, where other evaluations are on a subset of them."""
+        if not self.prepared.evaluation_subset:
+            return {}
+        best = self._best(state, context.model)
+        return self.evaluator.evaluate_end(engine, context, best, self._judged_models(state))
+
+    def _judged_models(self, state: RunState) -> OwnModels:
+        """Every client's own model, if these are what the method is judged by."""
         judged_alone = self.prepared.phase(state.round).route.evaluates_own_models
-        own = self.server.own_models(state) if judged_alone else NO_MODELS
-        return self.evaluator.evaluate(engine, context, mean_loss(arrivals), own)
+        return self.server.own_models(state) if judged_alone else NO_MODELS
 
     def _evaluate_clients(
         self, engine: Engine, context: RoundContext, state: RunState, on_test: Mapping[int, Row]
     ) -> None:
         """Evaluate single clients, if they are evaluated at all."""
         if self.experiment.eval.per_client:
-            final = bool(state.stopped) or state.round == self.experiment.rounds
             models = self.server.own_models(state) or context.model.weights
-            self.client_evaluations.evaluate(engine, state.round, models, on_test, final=final)
+            self.client_evaluations.evaluate(engine, state.round, models, on_test, final=self._is_over(state))
 
     @property
     def finished(self) -> bool:
         """Whether all rounds are done, or the run was stopped before."""
-        return bool(self.state.stopped) or self.state.round >= self.experiment.rounds
+        return self._is_over(self.state)
+
+    def _is_over(self, state: RunState) -> bool:
+        return bool(state.stopped) or state.round >= self.experiment.rounds
 
     @property
     def paused(self) -> bool:
@@ -196,10 +212,15 @@ class RoundLoop:
         return CurrentModel(partial(self.server.current_model, state), self.prepared.state_dict)
 
     def _result(self) -> Result:
-        model, best, history = self._model(self.state), self.state.best, self.recorder.history
-        if history and history[-1]["round"] == self.state.round:  # the last evaluation counts, wherever it is
-            best = self.chooser.better(best, history[-1], model)
-        return self.recorder.result(self.state, model.weights, best)
+        model = self._model(self.state)
+        return self.recorder.result(self.state, model.weights, self._best(self.state, model))
+
+    def _best(self, state: RunState, model: CurrentModel) -> BestSoFar | None:
+        """The best model so far; the last evaluation counts, whether `eval.every` divides its round or not."""
+        history = self.recorder.history
+        if not history or history[-1]["round"] != state.round:
+            return state.best
+        return self.chooser.better(state.best, history[-1], model)
 
     def close(self) -> None:
         """Close the engine and the client states."""

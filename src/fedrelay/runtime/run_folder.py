@@ -11,6 +11,8 @@
     class_counts.npz      simulations: how many samples of each class a client has, of at most 2,000 clients in memory;
                           written once
     metrics.jsonl         one line for each evaluated round; equal runs have equal bytes
+    final_metrics.jsonl   with eval.subset, whose samples all lines above are on: one line with the metrics of the last
+                          model and of the best one on all samples
     ledger.jsonl          one line for each round: routes, transfers, bytes; line 0 is the setup; evaluations of single
                           clients have lines of their own, after those of their rounds
     client_metrics.jsonl  one line for each client whenever single clients are evaluated on their own held-out samples
@@ -276,6 +278,10 @@ class RunFolder(RunFolderReader):
         valid["metrics"] = [row for row in valid["metrics"] if row["round"] in due]
         if [row["round"] for row in valid["metrics"]] != list(due):
             raise RunFolderError(f"{self.path}: metrics.jsonl lacks rounds; the run is damaged")
+        over = round == stop_round or round == self.experiment.rounds
+        valid["final_metrics"] = valid["final_metrics"] if over else []
+        if over and self.experiment.eval.subset is not None and not valid["final_metrics"]:
+            raise RunFolderError(f"{self.path}: final_metrics.jsonl lacks round {round}; the run is damaged")
         if any(valid.values()) and not (self.path / CHECKSUMS).exists():
             log.warning(
                 "%s: its records cannot be verified, because there is no %s: an earlier version wrote the run, or the "

@@ -244,6 +244,12 @@ class RunFolderReader:
             )
         return rows
 
+    @property
+    def final_metrics(self) -> dict[str, Any]:
+        """With `eval.subset`, the metrics on all samples at the end of the run; empty before, and without a subset."""
+        found = self.lines("final_metrics")
+        return found[-1] if found else {}
+
     def _checksums(self, stream: str) -> list[tuple[int, str]] | None:
         """Round and checksum of the lines of a stream, up to a checkpoint; None in folders of earlier versions."""
         path = self.path / CHECKSUMS

@@ -48,9 +48,10 @@ def read_trained_model(records: RunFolderReader, module: nn.Module, *, best: boo
         SpecError: The run kept no best model.
         RunFolderError: The model is missing, damaged, or does not fit the module.
     """
-    rows = records.lines("metrics")
+    rows, final = records.lines("metrics"), records.final_metrics
     if not best:
-        return TrainedModel(_weights(records.path / "model.safetensors", module), (rows or [{}])[-1])
+        row = (rows or [{}])[-1] | final.get("last", {})
+        return TrainedModel(_weights(records.path / "model.safetensors", module), row)
     found = records.best
     if found is None and any(on_validation("loss") in row for row in rows):
         metric = on_validation(records.task.headline)
@@ -63,7 +64,9 @@ def read_trained_model(records: RunFolderReader, module: nn.Module, *, best: boo
     row = next((row for row in rows if row["round"] == found["round"]), None)
     if row is None:
         raise RunFolderError(f"{records.path}: is damaged (metrics.jsonl lacks round {found['round']}, its best)")
-    return TrainedModel(_weights(records.path / "best.safetensors", module), row, found["metric"])
+    return TrainedModel(
+        _weights(records.path / "best.safetensors", module), row | final.get("best", {}), found["metric"]
+    )
 
 
 def _weights(path: Path, module: nn.Module) -> dict[str, Tensor]:

@@ -169,6 +169,27 @@ def test_public_samples_come_from_the_servers_own_test_set(make_nodes, use_nodes
         fr.run("fedavg", engine="flower", data="nodes", **TRAIN, **{"guard.tolerance": 0.1})
 
 
+def test_a_subset_is_of_test_samples_at_the_server(make_nodes, use_nodes):
+    federation = digits()
+    here = fr.run("fedavg", data=federation, workers=1, lanes=1, subset=50, **TRAIN)
+    use_nodes(make_nodes(federation))
+    there = fr.run("fedavg", engine="flower", data="nodes", subset=50, **TRAIN)
+    assert [row["test_samples"] for row in there.history] == [50] * len(here.history)
+    assert [row["accuracy"] for row in there.history] == [row["accuracy"] for row in here.history]
+    assert there.accuracy == here.accuracy
+
+
+def test_nodes_evaluate_all_of_their_samples(make_nodes, use_nodes):
+    federation = digits()
+    found = make_nodes(federation, test=False)
+    share_test_samples(found)
+    use_nodes(found)
+    with pytest.raises(
+        fr.SpecError, match=r"eval\.subset: nodes evaluate models on all of their samples; give the server"
+    ):
+        fr.run("fedavg", engine="flower", data="nodes", subset=50, **TRAIN)
+
+
 def when_evaluating(fault):
     return lambda request, reply: fault(request, reply) if request.header["kind"] == "evaluate" else reply
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.public_samples import FederationWithPublicSamples
+from fedrelay.data.samples import Rows
 from fedrelay.engines.base import EngineEvent, RoundInputs
 from fedrelay.engines.flower.messages import (
     FINE_TUNE,
@@ -168,20 +169,22 @@ class FlowerEngine:
                 raise EngineError(f"node {self.federation.nodes[client]!r} did not send its profile: {vector}")
             yield clients.index(client), vector
 
-    def evaluate(self, weights: Tensor, on: EvaluationSet = "test") -> EvaluationSums:
+    def evaluate(self, weights: Tensor, on: EvaluationSet = "test", rows: Rows | None = None) -> EvaluationSums:
         """Evaluate at the server if it has test samples; otherwise add up the evaluations of the nodes."""
         test = self.job.federation.test
         if on == "test" and test.size:
             with one_thread():
-                return evaluate(self.checker.module, weights, self.job.task, test)
+                return evaluate(self.checker.module, weights, self.job.task, test, rows)
         clients = [client for client in self.members if self.federation.facts[client].reserved_samples(on)]
         sums = self._evaluate_at_nodes(clients, weights, on)
         if not sums:
             raise EngineError("no node evaluated the model; resume the run when nodes are back")
         return reduce(add, (sums[client] for client in sorted(sums)))
 
-    def evaluate_models(self, models: Sequence[Tensor], on: EvaluationSet = "test") -> list[EvaluationSums]:
-        return [self.evaluate(model, on) for model in models]
+    def evaluate_models(
+        self, models: Sequence[Tensor], on: EvaluationSet = "test", rows: Rows | None = None
+    ) -> list[EvaluationSums]:
+        return [self.evaluate(model, on, rows) for model in models]
 
     def evaluate_clients(
         self, models: Tensor | Mapping[int, Tensor], wanted: ClientEvaluationSettings

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedrelay.data.evaluation_samples import EvaluationSet, evaluation_samples
 from fedrelay.data.holdout import held_out_samples
+from fedrelay.data.samples import Rows
 from fedrelay.engines.base import Engine, EngineEvent, RoundInputs
 from fedrelay.engines.local.executor import (
     AssignableTensorRows,
@@ -30,7 +31,7 @@ from fedrelay.local.batched_trainer import batched_model_for
 from fedrelay.local.client_evaluation import ClientEvaluation, ClientEvaluationSettings
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.client_state import ClientStateStore
-from fedrelay.local.evaluation import chunk_count, evaluate_chunk
+from fedrelay.local.evaluation import Chunk, chunks_of, evaluate_chunk
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.hop_runner import describe_errors
 from fedrelay.local.state_until_merge import state_after_merges, with_merge_number
@@ -145,17 +146,19 @@ class SimulationEngine:
             for profiles in self.executor.run_all(items[begin : begin + step]):
                 yield from profiles
 
-    def evaluate(self, weights: Tensor, on: EvaluationSet = "test") -> EvaluationSums:
+    def evaluate(self, weights: Tensor, on: EvaluationSet = "test", rows: Rows | None = None) -> EvaluationSums:
         """Evaluate chunks side by side; their sums are added in order."""
         self.executor.allocate(1)[0] = weights
-        chunks = range(chunk_count(evaluation_samples(self.job.federation, on)))
+        chunks = chunks_of(evaluation_samples(self.job.federation, on), rows)
         items = [EvaluateChunk(chunk, on) for chunk in chunks]
         first, *others = self.executor.run_all(items)
         return sum(others, first)
 
-    def evaluate_models(self, models: Sequence[Tensor], on: EvaluationSet = "test") -> list[EvaluationSums]:
+    def evaluate_models(
+        self, models: Sequence[Tensor], on: EvaluationSet = "test", rows: Rows | None = None
+    ) -> list[EvaluationSums]:
         """Some models at a time, so that they need not all fit into shared memory."""
-        chunks, found = range(chunk_count(evaluation_samples(self.job.federation, on))), []
+        chunks, found = chunks_of(evaluation_samples(self.job.federation, on), rows), []
         for begin in range(0, len(models), MODELS_AT_ONCE):
             part = models[begin : begin + MODELS_AT_ONCE]
             self._write_models(part)
@@ -380,7 +383,7 @@ class ProfileClients(ReadOnlyWorkItem):
 class EvaluateChunk(ReadOnlyWorkItem):
     """Evaluate the model in a row on one chunk of the test or validation samples."""
 
-    chunk: int
+    chunk: Chunk
     on: EvaluationSet
     row: int = 0
 

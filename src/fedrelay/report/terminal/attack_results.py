@@ -39,7 +39,7 @@ def attack_damage_table(outcome: ComparisonResult) -> RenderableType | None:
         table.add_row(name, *(spread(damage[level], len(outcome[name].results)) for level in levels))
     attackers, flips = (_range([damage[what] for damage in found.values()]) for what in ("attackers", "flips"))
     hints = [
-        f"drop: points lost against the same method and seed without attack, last {outcome.comparison.eval.last}",
+        f"drop: points lost against the same method and seed without attack, last {outcome.comparison.eval.averaged}",
         f"attackers: {attackers} clients, {flips} labels exchanged",
     ]
     alone = ", ".join(name for name, damage in found.items() if damage["reference"] is None)

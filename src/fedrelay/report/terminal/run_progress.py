@@ -18,7 +18,7 @@ from fedrelay.tasks.task_facts import CLASSIFICATION, TaskFacts, metric_label
 
 def progress_table(
     experiment: Experiment,
-    history: Sequence[Row],
+    last: Row,
     status: RunStatus,
     task: TaskFacts = CLASSIFICATION,
     best: Row | None = None,
@@ -26,14 +26,14 @@ def progress_table(
 ) -> RenderableType:
     """The progress of a run by its last evaluation, its best model on validation samples, and its status."""
     title = Text(f"{experiment.method} on {experiment.data.name}, seed {experiment.seed}", style="bold")
-    if not history:
+    if not last:
         rows = {"rounds": f"none of {count(experiment.rounds)} evaluated yet"}
         return Group(title, facts_grid(rows | _status(status)))
-    last = history[-1]
     rows = {
         "rounds": f"{count(last['round'])} of {count(experiment.rounds)}",
         task.label: score_or_reason(task, task.headline, last),
         **other_scores(task, last),
+        **evaluated_on(last),
         "client updates": count(last.get("client_updates")),
         "traffic": size(last.get("bytes")),
         **({} if experiment.data_at_nodes else {"virtual time": moment(last.get("virtual_seconds"))}),
@@ -62,6 +62,14 @@ def _status(status: RunStatus) -> dict[str, str]:
     if status.fault_events:
         rows["fault events"] = times(status.fault_events)
     return rows
+
+
+def evaluated_on(row: Row) -> dict[str, str]:
+    """How many samples metrics are on, where rounds are evaluated on some of them."""
+    counts = [
+        f"{count(row[key])} {each} samples" for each in ("test", "validation") if (key := f"{each}_samples") in row
+    ]
+    return {"evaluated on": ", ".join(counts)} if counts else {}
 
 
 def best_line(best: Mapping[str, Any]) -> str:

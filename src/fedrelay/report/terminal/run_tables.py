@@ -42,7 +42,7 @@ from fedrelay.report.format import (
 )
 from fedrelay.report.load_runs import ReportRuns
 from fedrelay.report.terminal.client_tables import client_tables
-from fedrelay.report.terminal.run_progress import best_line, other_scores, score_or_reason
+from fedrelay.report.terminal.run_progress import best_line, evaluated_on, other_scores, score_or_reason
 from fedrelay.report.terminal.table_shapes import facts_grid, plain_table
 from fedrelay.report.tuning_statement import tuning_statement
 from fedrelay.runtime.comparison_result import ComparisonResult
@@ -96,7 +96,7 @@ def heading(
 def result_table(result: Result) -> RenderableType:
     """One run in numbers."""
     settings = result.experiment.eval
-    last = result.history[-1] if result.history else {}
+    last = result.last_row
     reached = result.rounds_to_targets()
     task, read = result.task, result.task.headline_info
     reference = settings.reference or task.best_possible
@@ -106,9 +106,10 @@ def result_table(result: Result) -> RenderableType:
         rows["stopped"] = f"after round {count(result.rounds)} of {count(result.experiment.rounds)}: {result.stopped}"
     rows |= {
         task.label: Text(score_or_reason(task, task.headline, last), style="bold"),
-        f"mean of last {min(settings.last, len(result.history))}": score(read, result.score_last),
+        f"mean of last {min(settings.averaged, len(result.history))}": score(read, result.score_last),
         "loss": NONE if last.get("loss") is None else f"{last['loss']:.3f}",
         **other_scores(task, last),
+        **evaluated_on(last),
     }
     if result.best_found is not None:
         rows["best model"] = best_line(result.best_found.summary())
@@ -238,7 +239,7 @@ def _partition(data: DataSettings) -> str:
 
 def _quality(outcome: ComparisonResult, summaries: Mapping[str, Row]) -> Table:
     evaluations = max((len(result.history) for entry in outcome.methods for result in entry.results), default=0)
-    last = min(outcome.comparison.eval.last, max(1, evaluations))
+    last = min(outcome.comparison.eval.averaged, max(1, evaluations))
     goals, task, name_of_score = outcome.targets, outcome.task, score_name(outcome.task)
     heads = [f"rounds to\n{score(task.headline_info, goal)}" for goal in goals.values()]
     table = plain_table("\nmethod", f"{name_of_score}\nlast {last}", f"{name_of_score}\nfinal", *heads, numeric=True)
