@@ -9,7 +9,7 @@ from torch import nn
 
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.merge.base import MergeInput
-from fedrelay.merge.mean import Mean
+from fedrelay.merge.mean import SUMMED_AT_ONCE, Mean, precise_mean, weighted_mean
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.arrival import Arrival, HopReport
 
@@ -67,3 +67,16 @@ def test_buffers_take_the_mean_and_counters_the_maximum():
     models = [[1.0, 0.0, 2.0, 4.0, 3.0], [3.0, 0.0, 6.0, 8.0, 7.0]]
     merged = merge(Mean(), torch.zeros(5), arrivals(models, [1, 1]), layout)
     assert merged.tolist() == [2.0, 0.0, 4.0, 6.0, 7.0]
+
+
+@pytest.mark.parametrize("size", [1, 17, SUMMED_AT_ONCE, SUMMED_AT_ONCE + 13, 3 * SUMMED_AT_ONCE + 5])
+def test_large_models_have_the_bits_of_a_sum_over_the_whole(size):
+    torch.manual_seed(size)
+    models, weights = torch.randn(3, size), [0.1, 0.7, 1 / 3]
+    total = torch.zeros(size, dtype=torch.float64)
+    for model, weight in zip(models, weights, strict=True):
+        total.add_(model, alpha=weight)
+    total.div_(sum(weights))
+    layout = FlatLayout.of(nn.Linear(size, 1, bias=False))
+    assert torch.equal(precise_mean(list(models), weights), total)
+    assert torch.equal(weighted_mean(list(models), weights, layout), total.float())

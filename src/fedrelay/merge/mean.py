@@ -12,7 +12,7 @@ Deviations: none. If no route has samples, the global model does not change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -24,6 +24,9 @@ from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.routes.arrival import Arrival
 
 Weights = Literal["samples", "uniform"]
+
+SUMMED_AT_ONCE = 2**17
+"""Values of a model that are summed at once: as float64 they fit into a core's cache."""
 
 
 class Mean(Merge):
@@ -49,7 +52,9 @@ def mean_of_arrivals(inputs: MergeInput, weights: Sequence[float]) -> Tensor:
 
 def weighted_mean(models: Sequence[Tensor], weights: Sequence[float], layout: FlatLayout) -> Tensor:
     """The weighted mean of models; integer counters take their maximum."""
-    merged = precise_mean(models, weights).to(layout.dtype)
+    merged = torch.empty_like(models[0], dtype=layout.dtype)
+    for part, mean in _mean_by_parts(models, weights):
+        merged[part] = mean
     if layout.float_size < layout.size:
         merged[layout.float_size :] = torch.stack([model[layout.float_size :] for model in models]).amax(0)
     return merged
@@ -57,10 +62,20 @@ def weighted_mean(models: Sequence[Tensor], weights: Sequence[float], layout: Fl
 
 def precise_mean(models: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """The weighted mean of tensors, in float64."""
-    total = torch.zeros_like(models[0], dtype=torch.float64)
-    for model, weight in zip(models, weights, strict=True):
-        total.add_(model, alpha=weight)  # one by one: stacking in float64 would take several times the memory
-    return total.div_(sum(weights))
+    total = torch.empty_like(models[0], dtype=torch.float64)
+    for part, mean in _mean_by_parts(models, weights):
+        total[part] = mean
+    return total
+
+
+def _mean_by_parts(models: Sequence[Tensor], weights: Sequence[float]) -> Iterator[tuple[slice, Tensor]]:
+    """The weighted mean in float64, part by part: a whole model in float64 would take as much memory as two."""
+    for begin in range(0, len(models[0]), SUMMED_AT_ONCE):
+        part = slice(begin, begin + SUMMED_AT_ONCE)
+        total = torch.zeros_like(models[0][part], dtype=torch.float64)
+        for model, weight in zip(models, weights, strict=True):
+            total.add_(model[part], alpha=weight)
+        yield part, total.div_(sum(weights))
 
 
 def with_trained_part(inputs: MergeInput, trained: Tensor, weights: Sequence[float]) -> Tensor:

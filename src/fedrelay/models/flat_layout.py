@@ -177,8 +177,8 @@ class FlatModule:
         self.layout = layout
         self.precision = precision
         self.flat = layout.flatten(module).to(device)
-        self.gradient = torch.zeros(layout.trained_size, dtype=layout.dtype, device=device)
         self._buffers: list[tuple[LayoutEntry, nn.Module, str]] = []
+        trained: list[tuple[LayoutEntry, nn.Parameter]] = []
         for entry in layout.entries:
             owner, leaf = _owner(module, entry.name)
             if leaf not in owner._parameters:
@@ -188,7 +188,11 @@ class FlatModule:
             assert parameter is not None
             parameter.data = entry.view(self.flat)
             if entry.part == "trained":
-                parameter.grad = entry.view(self.gradient)
+                trained.append((entry, parameter))
+        # After the parameters have given up their own memory, which it may take.
+        self.gradient = torch.zeros(layout.trained_size, dtype=layout.dtype, device=device)
+        for entry, parameter in trained:
+            parameter.grad = entry.view(self.gradient)
         persistent = {(id(owner), leaf) for _, owner, leaf in self._buffers}
         self._private = [
             (owner, leaf, value.clone())
@@ -276,7 +280,7 @@ def _leaf_in_float32(leaf: Any) -> Any:
 
 def weights_sha256(flat: Tensor) -> str:
     """A hash of a model, to compare runs bit for bit."""
-    return hashlib.sha256(flat.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+    return hashlib.sha256(flat.detach().cpu().contiguous().view(torch.uint8).numpy().data).hexdigest()
 
 
 def trained_dtype(module: nn.Module, otherwise: torch.dtype) -> torch.dtype:
