@@ -96,6 +96,7 @@ def test_odd_titles_of_claims(program, tmp_path):
         (["run", "fedavg", "--rouns", "2"], "No such option '--rouns' (did you mean '--rounds'?)\nTry"),
         (["run", "fedavg", "--lr"], "Option '--lr' requires an argument"),
         (["repot"], "No such command 'repot'. Did you mean 'report', 'export'?\nTry"),
+        (["rnu"], "No such command 'rnu'. Did you mean 'run'?\nTry"),
         (["report", "[/x]"], "[/x]: there is no such run folder"),
     ],
 )

@@ -156,7 +156,8 @@ def _usage(error: BaseException) -> str:
     if option and hasattr(error, "possibilities"):  # it is unknown, not used wrongly
         return f"No such option '{option}'{_instead(option, context)}\nTry '{path} --help'"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    message = message.split(" (Did you mean")[0] if message.count("Did you mean") > 1 else message  # click and typer
+    if message.count("Did you mean") > 1:  # click and typer both suggest something
+        message = f"{message.split('?')[0]}?"
     what, colon, why = message.partition("': ")  # newer versions of typer quote pydantic
     message = f"{what}{colon}{in_plain_words(why)}" if colon else message
     return f"{message}\nTry '{path} --help'"
