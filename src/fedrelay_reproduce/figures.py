@@ -17,7 +17,7 @@ from fedrelay_reproduce.experiments import ComparisonRuns, ExperimentRuns, Group
 from fedrelay_reproduce.scaled_claim import ScaledClaim
 
 DPI = 100
-COLOURS = 64
+COLOURS = 256
 MOST_COLUMNS = 3
 FEWEST_LINES = 2
 """If a criterion uses fewer methods of a comparison, all of them are drawn."""
