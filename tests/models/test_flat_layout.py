@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import fedrelay as fr
 from fedrelay.errors import SpecError
+from fedrelay.models import flat_layout
 from fedrelay.models.flat_layout import FlatLayout, FlatModule, weights_sha256
 
 
@@ -204,3 +206,60 @@ def test_replaced_buffers_travel_and_private_ones_do_not_leak():
 
 def test_half_precision_has_a_fingerprint():
     assert len(weights_sha256(torch.zeros(3, dtype=torch.bfloat16))) == 64
+
+
+def test_a_copy_trains_and_the_module_stays_as_it_is():
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.BatchNorm1d(3))
+    module[1].weight = module[0].weight
+    module[1].bias.requires_grad_(False)
+    layout = FlatLayout.of(module)
+    before = copy.deepcopy(module.state_dict())
+    found = FlatModule.of_copy(module, layout)
+    assert found.module[1].weight is found.module[0].weight
+    assert torch.equal(found.flat, layout.flatten(module))
+    found.compute_gradient(found.outputs(torch.randn(4, 3)).square().sum())
+    found.trained.sub_(found.gradient)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert not torch.equal(found.module[0].weight, module[0].weight)
+
+
+class OddParts(nn.Module):
+    """Tied weights, sparse gradients, parameters that a batch does not reach, and gradients that are -0.0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(6, 4, sparse=True)
+        self.first, self.again = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.again.weight = self.first.weight
+        self.unused = nn.Linear(3, 3)
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, words, often):
+        x = self.again(self.first(self.words(words)).relu())
+        return self.last(x) * (-0.0 if often else 1.0)
+
+
+def test_large_models_have_the_gradients_of_small_ones(monkeypatch):
+    torch.manual_seed(0)
+    module = OddParts()
+    layout = FlatLayout.of(module)
+    small = FlatModule(copy.deepcopy(module), layout)
+    monkeypatch.setattr(flat_layout, "LARGE", 1)
+    large = FlatModule(copy.deepcopy(module), layout)
+    words = torch.tensor([1, 2, 2, 5])
+    for often in (False, True, False):
+        one, other = (each.compute_gradient(each.module(words, often).square().sum()) for each in (small, large))
+        assert torch.equal(one.view(torch.int32), other.view(torch.int32))  # signs of zeros, too
+        for each in (small, large):
+            each.trained.sub_(each.gradient, alpha=0.1)
+    assert all(parameter.grad is None for parameter in large.module.parameters())
+    assert torch.equal(small.collect(), large.collect())
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedseq+ewc", "fedsam", "moon"])
+def test_large_models_train_to_the_same_bits(method, monkeypatch):
+    wanted = {"clients": 4, "rounds": 2, "fraction": 1.0, "workers": 1, "lanes": 1, "momentum": 0.9, "clip": 1.0}
+    plain = fr.run(method, model="cnn-s", **wanted)
+    monkeypatch.setattr(flat_layout, "LARGE", 1)
+    assert fr.run(method, model="cnn-s", **wanted).weights_sha256 == plain.weights_sha256

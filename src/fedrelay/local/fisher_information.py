@@ -53,9 +53,7 @@ def sample_gradients(flat_module: FlatModule, task: Task, inputs: Inputs, target
         one = slice(sample, sample + 1)
         outputs = task.outputs_for_loss(flat_module.outputs(rows_of(inputs, one)), targets[one])
         likelihood = task.single_sample_loss(outputs, targets[one])
-        flat_module.gradient.zero_()
-        likelihood.backward()  # type: ignore[no-untyped-call]
-        yield flat_module.gradient
+        yield flat_module.compute_gradient(likelihood)
 
 
 def batched_sample_gradients(batched: BatchedModel, flat: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -284,8 +284,7 @@ class EagerTrainer:
     def _backward(self, inputs: Inputs, targets: Tensor, context: HopContext) -> Tensor:
         """The loss of a batch; its gradient is in the module's gradient afterwards."""
         loss = self._loss(inputs, targets, context)
-        self.flat_module.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.flat_module.compute_gradient(loss)
         return loss
 
     def _backward_elsewhere(self, inputs: Inputs, targets: Tensor, context: HopContext, last: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from operator import setitem
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -33,6 +34,9 @@ from fedrelay.experiment.sections import Precision
 from fedrelay.models.nested_inputs import Inputs, call_module, map_inputs
 
 Part = Literal["trained", "untrained", "integer"]
+
+LARGE = 1_000_000
+"""Models with this many trained values move gradients; for smaller ones, a call for each parameter costs more."""
 
 TORCH_GLOBALS = threading.RLock()
 """Held while torch's process-wide state (random generator, number of threads) is changed."""
@@ -177,8 +181,12 @@ class FlatModule:
         self.layout = layout
         self.precision = precision
         self.flat = layout.flatten(module).to(device)
+        self.gradient = torch.zeros(layout.trained_size, dtype=layout.dtype, device=device)
+        self._without_gradient: set[LayoutEntry] = set()
+        """Of a large model: entries that the backward pass has not reached yet."""
+
+        self._large = layout.trained_size >= LARGE
         self._buffers: list[tuple[LayoutEntry, nn.Module, str]] = []
-        trained: list[tuple[LayoutEntry, nn.Parameter]] = []
         for entry in layout.entries:
             owner, leaf = _owner(module, entry.name)
             if leaf not in owner._parameters:
@@ -187,12 +195,12 @@ class FlatModule:
             parameter = owner._parameters[leaf]
             assert parameter is not None
             parameter.data = entry.view(self.flat)
-            if entry.part == "trained":
-                trained.append((entry, parameter))
-        # After the parameters have given up their own memory, which it may take.
-        self.gradient = torch.zeros(layout.trained_size, dtype=layout.dtype, device=device)
-        for entry, parameter in trained:
-            parameter.grad = entry.view(self.gradient)
+            if entry.part == "trained" and self._large:
+                parameter.grad = None
+                take = partial(self._take_gradient, entry)
+                parameter.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
+            elif entry.part == "trained":
+                parameter.grad = entry.view(self.gradient)
         persistent = {(id(owner), leaf) for _, owner, leaf in self._buffers}
         self._private = [
             (owner, leaf, value.clone())
@@ -200,6 +208,22 @@ class FlatModule:
             for leaf, value in owner._buffers.items()
             if value is not None and (id(owner), leaf) not in persistent
         ]
+
+    @classmethod
+    def of_copy(
+        cls,
+        module: nn.Module,
+        layout: FlatLayout,
+        device: torch.device | str = "cpu",
+        precision: Precision = "float32",
+    ) -> FlatModule:
+        """The same of a copy of a module, which stays as it is; the values of trained parameters are copied once."""
+        shared = {
+            id(each): nn.Parameter(each.detach())  # its values move to `flat`, before anything changes them
+            for each in module.parameters()
+            if each.requires_grad and type(each) is nn.Parameter
+        }
+        return cls(copy.deepcopy(module, dict(shared)), layout, device, precision)
 
     @property
     def trained(self) -> Tensor:
@@ -223,6 +247,29 @@ class FlatModule:
             return call_module(self.module, inputs)
         with torch.autocast(self.flat.device.type, torch.bfloat16):
             return in_float32(call_module(self.module, inputs))
+
+    def compute_gradient(self, loss: Tensor) -> Tensor:
+        """Compute the gradient of a loss: `gradient`, until the next call.
+
+        PyTorch computes the gradient of a parameter in new memory and adds it to the old one. Of a large model, that
+        and setting the old one to zero take a tenth of a step; its gradients are moved instead, one by one.
+        """
+        if not self._large:
+            self.gradient.zero_()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return self.gradient
+        self._without_gradient = {entry for entry in self.layout.entries if entry.part == "trained"}
+        loss.backward()  # type: ignore[no-untyped-call]
+        for entry in self._without_gradient:
+            entry.view(self.gradient).zero_()
+        return self.gradient
+
+    def _take_gradient(self, entry: LayoutEntry, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        # A sum that starts at 0, as PyTorch's would: no zero is negative.
+        torch.add(parameter.grad.to_dense(), 0.0, out=entry.view(self.gradient))
+        parameter.grad = None
+        self._without_gradient.discard(entry)
 
     def private_buffers(self) -> list[Tensor | None]:
         """The non-persistent buffers as they are now; they are not part of the model."""

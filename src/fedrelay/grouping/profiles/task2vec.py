@@ -87,10 +87,8 @@ class Task2VecProfiler(ClientProfiler):
             )
             thresholds = torch.from_numpy(rng.random((len(rows), 1)))
             drawn = (logits.detach().double().softmax(-1).cumsum(-1).cpu() < thresholds).sum(-1)
-            flat_module.gradient.zero_()
             loss = F.cross_entropy(logits, drawn.clamp(max=logits.shape[1] - 1).to(logits.device))
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += flat_module.gradient.double().square()
+            total += flat_module.compute_gradient(loss).double().square()
         return total / BATCHES
 
 
