@@ -214,7 +214,7 @@ def test_a_copy_trains_and_the_module_stays_as_it_is():
     module[1].bias.requires_grad_(False)
     layout = FlatLayout.of(module)
     before = copy.deepcopy(module.state_dict())
-    found = FlatModule.of_copy(module, layout)
+    found = FlatModule(copy.deepcopy(module), layout)
     assert found.module[1].weight is found.module[0].weight
     assert torch.equal(found.flat, layout.flatten(module))
     found.compute_gradient(found.outputs(torch.randn(4, 3)).square().sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -63,7 +64,7 @@ class HopRunner:
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
-        self.flat_module = FlatModule.of_copy(job.module, job.layout, job.train.device, job.train.precision)
+        self.flat_module = FlatModule(copy.deepcopy(job.module), job.layout, job.train.device, job.train.precision)
         self.trainer = trainer_for(job, self.flat_module)
 
     def run(

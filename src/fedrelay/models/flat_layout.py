@@ -209,22 +209,6 @@ class FlatModule:
             if value is not None and (id(owner), leaf) not in persistent
         ]
 
-    @classmethod
-    def of_copy(
-        cls,
-        module: nn.Module,
-        layout: FlatLayout,
-        device: torch.device | str = "cpu",
-        precision: Precision = "float32",
-    ) -> FlatModule:
-        """The same of a copy of a module, which stays as it is; the values of trained parameters are copied once."""
-        shared = {
-            id(each): nn.Parameter(each.detach())  # its values move to `flat`, before anything changes them
-            for each in module.parameters()
-            if each.requires_grad and type(each) is nn.Parameter
-        }
-        return cls(copy.deepcopy(module, dict(shared)), layout, device, precision)
-
     @property
     def trained(self) -> Tensor:
         """The trained part of `flat`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -212,7 +213,7 @@ class Server:
     def _module(self) -> FlatModule:
         prepared = self.prepared
         train = prepared.experiment.train
-        return FlatModule.of_copy(prepared.module, prepared.layout, train.device, train.precision)
+        return FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
 
 
 def _below(prefix: str, server: Mapping[str, Tensor]) -> dict[str, Tensor]:
