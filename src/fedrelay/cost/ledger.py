@@ -6,7 +6,6 @@ One transfer carries one named payload, the model or something beside it, from t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -50,14 +49,13 @@ class TransferTotals:
     c2s: int = 0
     c2c: int = 0
     bytes: int = 0
-    bytes_by_payload: Mapping[str, int] = field(default_factory=Counter)
-    bytes_by_kind: Mapping[str, int] = field(default_factory=Counter)
+    bytes_by_payload: Mapping[str, int] = field(default_factory=dict)
+    bytes_by_kind: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kind: Kind, payload: str, count: int, bytes: int) -> TransferTotals:
         """Transfers of one kind that all carry one payload, and their bytes together."""
-        counts = Counter({kind: count})
-        return cls(counts["s2c"], counts["c2s"], counts["c2c"], bytes, {payload: bytes}, {kind: bytes})
+        return cls(bytes=bytes, bytes_by_payload={payload: bytes}, bytes_by_kind={kind: bytes}, **{kind: count})
 
     @property
     def total(self) -> int:
@@ -70,13 +68,21 @@ class TransferTotals:
             self.c2s + other.c2s,
             self.c2c + other.c2c,
             self.bytes + other.bytes,
-            Counter(self.bytes_by_payload) + Counter(other.bytes_by_payload),
-            Counter(self.bytes_by_kind) + Counter(other.bytes_by_kind),
+            _sums(self.bytes_by_payload, other.bytes_by_payload),
+            _sums(self.bytes_by_kind, other.bytes_by_kind),
         )
 
     def counts(self) -> dict[str, int]:
         """The number of transfers of each kind."""
         return {"s2c": self.s2c, "c2s": self.c2s, "c2c": self.c2c}
+
+
+def _sums(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The sums of two counts, without those that are 0; several times faster than adding two `Counter`s."""
+    found = dict(one)
+    for name, count in other.items():
+        found[name] = found.get(name, 0) + count
+    return {name: count for name, count in found.items() if count}
 
 
 def transfer_counts(plan: RoundPlan) -> dict[Kind, int]:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from fedrelay.cost.devices import DeviceOf
 from fedrelay.cost.ledger import SERVER, ExtraPayloads, Kind, SetupCost
-from fedrelay.routes.plan import RoundPlan, Route
+from fedrelay.routes.plan import Handover, RoundPlan, Route
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class TimeModel:
 
     def __post_init__(self) -> None:
         """Cache times: the same clients come again and again."""
-        for name, most in (("hop_time", 1 << 16), ("transfer_time", 1 << 16), ("_bits", 3), ("_timed", 4)):
+        many = dict.fromkeys(("hop_time", "transfer_time", "_alone"), 1 << 16)
+        for name, most in {**many, "_bits": 3, "_timed": 4}.items():
             object.__setattr__(self, name, lru_cache(most)(getattr(self, name)))
 
     def hop_time(self, client: int) -> float:
@@ -129,7 +130,13 @@ class TimeModel:
 
     def route_times(self, plan: RoundPlan) -> tuple[RouteTime, ...]:
         """How long the model of every route takes, from the server and back."""
+        if plan.handover != "peers" and not _shared_clients(plan):  # then no route depends on another
+            return tuple(self._alone(route.clients, plan.handover) for route in plan.routes)
         return self._timed(replace(plan, round=0))[0]  # where routes stay the same, so does their time
+
+    def _alone(self, clients: tuple[int, ...], handover: Handover) -> RouteTime:
+        """How long one model takes that meets no other."""
+        return self._timed(RoundPlan(0, (Route(clients),), handover))[0][0]
 
     def round_time(self, plan: RoundPlan, delays: Sequence[float] = ()) -> VirtualTime:
         """How long a round takes; `delays` are seconds that each route loses to faults."""

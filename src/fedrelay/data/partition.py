@@ -56,7 +56,7 @@ class ClientIndices:
         """The slice of `indices` that belongs to one client."""
         if not 0 <= client < self.clients:
             raise IndexError(f"client {client} does not exist; clients are 0 to {self.clients - 1}")
-        return slice(int(self.offsets[client]), int(self.offsets[client + 1]))
+        return slice(self.offsets.item(client), self.offsets.item(client + 1))
 
     def of(self, client: int) -> Ints:
         """The sample indices of one client, ascending."""

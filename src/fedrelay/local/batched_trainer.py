@@ -106,6 +106,7 @@ class BatchedTrainer:
                 [contexts[number] for number in numbers],
                 [samples[number] for number in numbers],
                 [sizes[number] for number in numbers],
+                [steps[number] for number in numbers],
                 [out[number] for number in numbers],
             )
             reports |= zip(numbers, found, strict=True)
@@ -117,6 +118,7 @@ class BatchedTrainer:
         contexts: list[HopContext],
         samples: list[Samples],
         sizes: list[int],
+        steps: list[int],
         out: list[Tensor],
     ) -> list[HopReport]:
         flat = self.flat[: len(hops)]
@@ -128,8 +130,7 @@ class BatchedTrainer:
         lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
         state = first_state(self.job.terms, context) if context is not None else None
         optimiser = self.job.optimizer.start_hop(self.job.train, lr, flat, state)
-        losses = self._run_steps(hops, samples, sizes, context, optimiser)
-        steps = [self.job.steps_with(size) for size in sizes]
+        losses = self._run_steps(hops, samples, sizes, steps, context, optimiser)
         norms, limits = [0.0] * len(hops), [torch.inf] * len(hops)
         if context is not None:
             step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
@@ -151,6 +152,7 @@ class BatchedTrainer:
         hops: list[Hop],
         samples: list[Samples],
         sizes: list[int],
+        steps: list[int],
         context: HopContext | None,
         optimiser: HopOptimizer,
     ) -> list[float]:
@@ -159,7 +161,6 @@ class BatchedTrainer:
         clients = self._clients(samples, sizes)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
         totals = torch.zeros(len(hops), dtype=torch.float64)
-        steps = [self.job.steps_with(size) for size in sizes]
         for block in schedule(orders, sizes, steps, clients.width, flat.dtype):
             totals += self._run_block(block, clients.x, clients.y, optimiser, context)
         return totals.tolist()

@@ -155,9 +155,17 @@ class TrainingJob:
 
     def steps_with(self, samples: int) -> int:
         """The number of steps of a hop at a client with this many samples."""
+        if (known := self._known_steps.get(samples)) is not None:
+            return known
         steps = self.train.steps if self.fixed_steps is None else self.fixed_steps
         mean_size = self._mean_size if steps in ("equal", "inverse-size") else samples
-        return step_count(steps, self.train.epochs, samples, mean_size, self.steps_per_epoch)
+        found = step_count(steps, self.train.epochs, samples, mean_size, self.steps_per_epoch)
+        return self._known_steps.setdefault(samples, found)
+
+    @cached_property
+    def _known_steps(self) -> dict[int, int]:
+        """Samples → steps: they are asked for at every hop, and clients of the same size come again and again."""
+        return {}
 
     def samples_seen(self, client: int) -> int:
         """The samples that a hop at a client trains on; one that is used twice counts twice."""

@@ -55,7 +55,8 @@ def executed_round(
             duplicates = max(0, outcomes["answered"] - 1)
             wasted.update({"s2c": outcomes["silent"] + outcomes["failed"] + duplicates, "c2s": duplicates})
             delays[arrival.route] += timeout * outcomes["silent"]
-        for source, target in _resends(arrival) if plan.handover == "direct" else ():
+        refused = any(hop.refused for hop in arrival.hops)
+        for source, target in _resends(arrival) if refused and plan.handover == "direct" else ():
             wasted["s2c" if source == SERVER else "c2s" if target == SERVER else "c2c"] += 1
             delays[arrival.route] += time_model(executed).transfer_time(source, target)
     # The clock of real arrivals is the real one, which has counted all delays.

@@ -53,6 +53,8 @@ class ExecutionOverlay:
     fault_costs: FaultCosts = NO_FAULT_COSTS
 
     def tamper_at(self, route: int, index: int) -> TamperedHop | None:
+        if not self.tampers:  # asked for at every hop
+            return None
         return next((each for each in self.tampers if (each.route, each.index) == (route, index)), None)
 
 

@@ -45,7 +45,7 @@ def batch_routes(plan: RoundPlan, samples: Callable[[int], int], lanes: int, att
 
     def work(number: int) -> tuple[int, int, int]:
         clients = plan.routes[number].clients
-        return -len(clients), -sum(samples(client) for client in clients), number
+        return -len(clients), -sum(map(samples, clients)), number
 
     routes = [number for number, route in enumerate(plan.routes) if route.clients]
     numbers = iter(sorted(routes, key=work))

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -274,6 +274,18 @@ class TrainRoutes:
     waves: tuple[list[HopTensorRows], ...]
     server_state: tuple[int, ...] = ()
     typical: TypicalHop = NO_HOPS_YET
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        waves = [[hop_rows.packed() for hop_rows in wave] for wave in self.waves]
+        return TrainRoutes.unpacked, (waves, self.server_state, self.typical)
+
+    @classmethod
+    def unpacked(
+        cls, waves: Sequence[Sequence[tuple[Any, ...]]], server_state: tuple[int, ...], typical: TypicalHop
+    ) -> TrainRoutes:
+        """The item that a worker receives."""
+        hops = tuple([HopTensorRows.unpacked(values) for values in wave] for wave in waves)
+        return cls(hops, server_state, typical)
 
     @property
     def reads(self) -> Sequence[int]:
