@@ -149,7 +149,7 @@ class ArrayFederation(ShortRepr):
 
     def sample_count(self, client: int) -> int:
         span = self.client_indices.span(client)
-        return span.stop - span.start
+        return int(span.stop - span.start)
 
     def sample_counts(self) -> Ints:
         return self.client_indices.sample_counts()
