@@ -98,8 +98,8 @@ def test_units_start_commands_that_there_are(unit):
     settings = configparser.ConfigParser(strict=False, interpolation=None)
     settings.optionxform = str
     settings.read(unit)
-    program, name, *words = shlex.split(settings["Service"]["ExecStart"].replace("\\\n", " "))
-    assert program.endswith("/bin/fedrelay")
+    path, name, *words = shlex.split(settings["Service"]["ExecStart"].replace("\\\n", " "))
+    assert path.endswith("/bin/fedrelay")
     command = get_command(program()).commands[name]
     context = command.make_context(name, words)
     assert context.params

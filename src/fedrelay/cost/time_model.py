@@ -165,11 +165,13 @@ class TimeModel:
         free_at: dict[int, float] = {}
         through_server = plan.handover in ("direct", "server", "sealed")
         queue = [(ways[number][0], number, 0) for number, route in enumerate(plan.routes) if route.clients]
+        take: Callable[[], tuple[float, int, int]] = (
+            queue.pop
+        )  # no model waits for another: each is followed to its end
+        put: Callable[[tuple[float, int, int]], None] = queue.append
         if _shared_clients(plan):
             heapq.heapify(queue)
             take, put = partial(heapq.heappop, queue), partial(heapq.heappush, queue)
-        else:  # no model waits for another, so each is followed to its end
-            take, put = queue.pop, queue.append
         while queue:
             now, number, hop = take()
             clients = plan.routes[number].clients
@@ -218,4 +220,4 @@ class TimeModel:
 def _shared_clients(plan: RoundPlan) -> bool:
     """Whether a client is on several routes."""
     visited = [set(route.clients) for route in plan.routes]
-    return len(set().union(*visited)) < sum(map(len, visited))
+    return len(set[int]().union(*visited)) < sum(map(len, visited))
