@@ -23,7 +23,7 @@ from fedrelay.experiment.spec import full_path
 
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]  # typer does not export this class
 
-PANELS = {
+PANELS: dict[str, dict[str, tuple[str, ...]]] = {
     "Experiments": {
         "demo": ("demo",),
         "run": ("run", "compare", "resume"),

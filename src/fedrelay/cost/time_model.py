@@ -165,9 +165,8 @@ class TimeModel:
         free_at: dict[int, float] = {}
         through_server = plan.handover in ("direct", "server", "sealed")
         queue = [(ways[number][0], number, 0) for number, route in enumerate(plan.routes) if route.clients]
-        take: Callable[[], tuple[float, int, int]] = (
-            queue.pop
-        )  # no model waits for another: each is followed to its end
+        # Where no model waits for another, each is followed to its end.
+        take: Callable[[], tuple[float, int, int]] = queue.pop
         put: Callable[[tuple[float, int, int]], None] = queue.append
         if _shared_clients(plan):
             heapq.heapify(queue)
