@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from fedrelay.cli.app import PANELS, app
+from fedrelay.cli.app import PANELS, program
 
 _MARKUP = re.compile(r"\[/?(?:bold|dim|italic|cyan)\]")
 
@@ -30,21 +30,14 @@ def commands_page() -> str:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command with its full name, in the order of the program's help."""
-    tree = get_command(app)
-    modules = [module for modules in PANELS.values() for module in modules]
-    names = [name for module in modules for name in _names(module.app)]
+    tree = get_command(program())
+    names = [name for modules in PANELS.values() for of_module in modules.values() for name in of_module]
     for name in sorted(tree.commands, key=names.index):  # type: ignore[attr-defined]
         command = tree.commands[name]  # type: ignore[attr-defined]
         if not hasattr(command, "commands") or command.invoke_without_command:
             yield name, command
         for inner, each in getattr(command, "commands", {}).items():
             yield f"{name} {inner}", each
-
-
-def _names(module: Any) -> list[str]:
-    if module.info.name:
-        return [module.info.name]
-    return [command.name or command.callback.__name__.replace("_", "-") for command in module.registered_commands]
 
 
 def _overview() -> Iterator[str]:
@@ -96,7 +89,7 @@ def _kind(option: Any) -> str:
     """What an option takes, such as `INTEGER`; newer versions of typer have no `type`."""
     if hasattr(option, "type"):
         return str(option.type.name.upper())
-    return str(option.display_type(typer.Context(get_command(app))))
+    return str(option.display_type(typer.Context(get_command(program()))))
 
 
 def _default(option: Any) -> str:

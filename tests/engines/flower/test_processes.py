@@ -303,6 +303,7 @@ def test_deaths_of_the_server_side_change_nothing(federation, tmp_path, caplog):
 
     def die(round):
         if round == 1:
+            (federation.folder / "busy").unlink(missing_ok=True)  # of an earlier test
             (federation.folder / "slow").touch()
             meanwhile.start()
         if round == 3:
