@@ -168,14 +168,17 @@ def tally(claims: Claims, entries: Entries) -> str:
     """`Of 29 claims 20 hold, …`."""
     known = [entries.get(number) or _nothing(claim) for number, claim in claims.items()]
     found = Counter("arithmetic" if _is_arithmetic(entry) else entry["verdict"] for entry in known)
-    words = {"holds": "hold", "does not hold": "do not", "inconclusive": "are inconclusive", NOT_RUN: "were not run"}
+    one = {"holds": "holds", "does not hold": "does not", "inconclusive": "is inconclusive", NOT_RUN: "was not run"}
+    many = {"holds": "hold", "does not hold": "do not", "inconclusive": "are inconclusive", NOT_RUN: "were not run"}
     weak = Counter(entry["verdict"] for entry in known if not _is_arithmetic(entry) and _rests_on_weak_checks(entry))
     parts = [
-        f"{found[verdict]} {text}" + (f" ({weak[verdict]} of them weakly)" if weak[verdict] else "")
-        for verdict, text in words.items()
+        f"{found[verdict]} {(one if found[verdict] == 1 else many)[verdict]}"
+        + (f" ({weak[verdict]} of them weakly)" if weak[verdict] else "")
+        for verdict in many
         if found[verdict] or verdict != NOT_RUN
     ]
-    parts += [f"{found['arithmetic']} rest on arithmetic alone"] if found["arithmetic"] else []
+    rest = "rests" if found["arithmetic"] == 1 else "rest"
+    parts += [f"{found['arithmetic']} {rest} on arithmetic alone"] if found["arithmetic"] else []
     ours = any(map(_is_ours, claims.values()))
     return f"Of {found.total()} claims {', '.join(parts)}." + (f" {first_edition().tally}" if ours else "")
 

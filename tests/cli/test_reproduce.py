@@ -188,7 +188,7 @@ def test_the_page(program, own, tmp_path):
     assert again.json["front_page"] == str(front)
     assert front.read_text() == (
         f"# Title\n\n{BEGIN}\n| # | claim | paper | verdict |\n|---|---|---|---|\n\n"
-        "Of 2 claims 0 hold, 1 do not, 0 are inconclusive, 1 were not run. [All of them](docs/reproduction.md).\n"
+        "Of 2 claims 0 hold, 1 does not, 0 are inconclusive, 1 was not run. [All of them](docs/reproduction.md).\n"
         f"{END}\n\nend\n"
     )  # neither 3 nor 5 is among those of the short table
     assert (tmp_path / "docs" / "reproduction.md").read_text() == page
