@@ -87,9 +87,9 @@ def test_plan_of_chains(program):
 
 
 def test_a_plan_of_a_large_federation_counts_its_first_rounds(program, monkeypatch):
-    words = ["plan", "fedseq+dp", "--clients", "40", "--rounds", "9", "--set", "grouping.max_clients=5"]
-    words += ["--fraction", "0.5", "--set", "terms.dp.noise=2"]
-    whole = program(*words, "--json").json
+    options = ["--clients", "40", "--rounds", "9", "--set", "grouping.max_clients=5", "--fraction", "0.5"]
+    words, private = ["plan", "fedseq", *options], ["plan", "fedseq+dp", *options, "--set", "terms.dp.noise=2"]
+    whole, spent = program(*words, "--json").json, program(*private, "--json").json
     assert "rounds_not_counted" not in whole["total"]
     monkeypatch.setattr("fedrelay.report.terminal.plan.MOST_HOPS", 40)  # as many as two rounds have
     assert program(*words, "--json").json == whole  # 40 clients are few
@@ -97,10 +97,10 @@ def test_a_plan_of_a_large_federation_counts_its_first_rounds(program, monkeypat
     first = program(*words, "--json").json
     assert first["total"].pop("rounds_not_counted") == 7
     assert first["total"] == program(*words, "--rounds", "2", "--json").json["total"]
-    shown = program(*words).out
-    assert "first 2 of 9 rounds" in shown
-    assert "privacy, first 2 of 9 rounds" in shown
+    assert "first 2 of 9 rounds" in program(*words).out
     assert program(*words, "--round", "9", "--json").json["round"] == 9
+    assert program(*private, "--json").json == spent  # epsilon of some rounds would be no bound for the run
+    assert "privacy, all rounds" in program(*private).out
 
 
 def test_a_plan_with_faults(program):

@@ -101,7 +101,8 @@ def _holder(run: PreparedRun, client: int) -> int | str:
 
 def _counting(run: PreparedRun, hops: Counter[int], known: RoundPlan) -> Iterator[RoundPlan]:
     """The plans of the rounds that are counted; counts the hops of each client on the way."""
-    large = run.prepared.federation.client_count > LARGE_FEDERATION
+    private = run.prepared.method.privacy is not None  # ε is a bound only if no hop is left out
+    large = run.prepared.federation.client_count > LARGE_FEDERATION and not private
     for round in range(1, run.prepared.experiment.rounds + 1):
         plan = known if round == known.round else run.planner.plan(round)
         hops.update(client for route in plan.routes for client in route.clients)
@@ -144,8 +145,7 @@ def plan_page(report: Mapping[str, Any]) -> RenderableType:
             f"{name} {size(weight)}" for name, weight in report["setup"]["payloads"].items()
         )
     if "privacy" in report:
-        rounds = "all rounds" if "rounds_not_counted" not in report["total"] else _counted_rounds(report["total"])
-        facts[f"privacy, {rounds}"] = privacy_line(report["privacy"])
+        facts["privacy, all rounds"] = privacy_line(report["privacy"])
     page: list[RenderableType] = [title, facts_grid(facts), Text(), _routes(report["routes"])]
     page += [Text(), _table(report, _COSTS), Text(), _table(report, _TIMES)]
     if report["with_faults"]:
