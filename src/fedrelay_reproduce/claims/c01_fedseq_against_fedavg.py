@@ -29,6 +29,8 @@ FedCyclic do in the paper.
 Shows: accuracy_last, client_updates, longest_route, virtual_seconds
 """
 
+from typing import Any
+
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, ClaimTuning, Condition, Results
 
 ALPHA_0 = ClaimExperiment(
@@ -73,6 +75,13 @@ ALPHA_0 = ClaimExperiment(
     },
     tuned={"medium": "cifar10"},
 )
+
+
+def at_rate(method: str, lr: float, *, clip: int | None = None) -> dict[str, Any]:
+    """A method with another learning rate than the tuned one, for supplements."""
+    label = f"{method}, lr {lr:g}" + ("" if clip is None else f", clip {clip}")
+    return {"method": method, "label": label, "train": {"lr": lr} if clip is None else {"lr": lr, "clip": clip}}
+
 
 FEDDYN = {"terms": {"drift": {"alpha": 0.1}}, "train": {"clip": 10}}
 TUNING = ClaimTuning(

@@ -20,17 +20,17 @@ it SCAFFOLD has 39.3 % and FedAvg 42.9. All curves still rise after 300 rounds; 
 """
 
 from fedrelay_reproduce import Check, Claim, Condition, Results
-from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
+from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0, at_rate
 
 SCAFFOLD = ALPHA_0.but("05/scaffold", {"methods": ["scaffold"], "grouping": None}, medium={})
 VARIANTS = SCAFFOLD.but(
     "05/variants",
     {
         "methods": [
-            {"method": "fedavg", "label": "fedavg, lr 0.03", "train": {"lr": 0.03}},
+            at_rate("fedavg", 0.03),
             {"method": "fedavg", "label": "fedavg, no decay", "train": {"lr": 0.1, "weight_decay": 0}},
             {"method": "scaffold", "label": "scaffold, no decay", "train": {"lr": 0.03, "weight_decay": 0}},
-            {"method": "scaffold", "label": "scaffold, lr 0.1, clip 10", "train": {"lr": 0.1, "clip": 10}},
+            at_rate("scaffold", 0.1, clip=10),
         ]
     },
     medium={},
@@ -41,12 +41,7 @@ VARIANTS = SCAFFOLD.but(
 
 CLIPPED = SCAFFOLD.but(
     "05/clipped",
-    {
-        "methods": [
-            {"method": method, "label": f"{method}, lr {rate:g}, clip 10", "train": {"lr": rate, "clip": 10}}
-            for method, rate in (("scaffold", 0.3), ("fedavg", 0.1), ("fedavg", 0.3))
-        ]
-    },
+    {"methods": [at_rate(name, lr, clip=10) for name, lr in (("scaffold", 0.3), ("fedavg", 0.1), ("fedavg", 0.3))]},
     medium={},
     tuned={},
     only="medium",

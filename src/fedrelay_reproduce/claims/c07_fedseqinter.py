@@ -22,20 +22,14 @@ Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 """
 
 from fedrelay_reproduce import Check, Claim, Condition, Results, rounds_to
-from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
+from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0, at_rate
 from fedrelay_reproduce.claims.c02_speed_up import CENTRALISED
 
 INTER = ALPHA_0.but("07/inter", {"methods": ["fedseqinter"]}, medium={})
 
 FEDSEQ_RATES = ALPHA_0.but(
     "07/fedseq_rates",
-    {
-        "methods": [
-            {"method": "fedseq", "label": "fedseq, lr 0.03", "train": {"lr": 0.03}},
-            {"method": "fedseq", "label": "fedseq, lr 0.1, clip 10", "train": {"lr": 0.1, "clip": 10}},
-            {"method": "fedseq", "label": "fedseq, lr 0.3, clip 10", "train": {"lr": 0.3, "clip": 10}},
-        ]
-    },
+    {"methods": [at_rate("fedseq", 0.03), at_rate("fedseq", 0.1, clip=10), at_rate("fedseq", 0.3, clip=10)]},
     medium={},
     tuned={},
     only="medium",
