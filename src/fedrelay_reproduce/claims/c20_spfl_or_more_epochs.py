@@ -24,9 +24,11 @@ SPFL, in more rounds of one epoch, FedAvg reaches 82.1 %, more than all three.
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 """
 
-from fedrelay_reproduce import Check, Claim, Condition, Results
+from typing import Any
+
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
 from fedrelay_reproduce.claims.c19_spfl import WORK, fedavg
-from fedrelay_reproduce.claims.c21_spfl_and_skew import STRONG
+from fedrelay_reproduce.claims.c21_spfl_and_skew import OTHER_RATES, STRONG
 
 ONE = STRONG.but(
     "20/one",
@@ -55,6 +57,15 @@ TWENTY = STRONG.but(
 )
 
 
+def other_rates(experiment: ClaimExperiment, method: dict[str, Any]) -> ClaimExperiment:
+    """A control with a third and three times of its learning rate, which was tuned with Dirichlet .5."""
+    methods = [
+        {**method, "label": f"{method['label']}, lr {lr:g}", "train": {**method["train"], "lr": lr}}
+        for lr in (0.03, 0.3)
+    ]
+    return experiment.but(f"{experiment.folder}_rates", {"methods": methods}, medium={}, tuned={}, only="medium")
+
+
 def criterion(strong: Results, ten: Results, twenty: Results) -> list[Condition]:
     spfl = strong["spfl"].accuracy_last
     return [
@@ -63,4 +74,14 @@ def criterion(strong: Results, ten: Results, twenty: Results) -> list[Condition]
     ]
 
 
-CLAIM = Claim(20, __doc__, criterion, {"strong": STRONG, "ten": TEN, "twenty": TWENTY, "one": ONE})
+CLAIM = Claim(
+    20,
+    __doc__,
+    criterion,
+    {"strong": STRONG, "ten": TEN, "twenty": TWENTY, "one": ONE},
+    supplements={
+        "spfl_rates": OTHER_RATES,
+        "ten_rates": other_rates(TEN, fedavg(10)),
+        "twenty_rates": other_rates(TWENTY, fedavg(20)),
+    },
+)

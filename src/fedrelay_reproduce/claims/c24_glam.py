@@ -50,10 +50,27 @@ INVERTED = PLAIN.but("24/inverted", {"data": {"shifts": ["none", "rotation", "no
 NOISY = PLAIN.but("24/noisy", {"data": {"shifts": ["none", "rotation", "inversion"], "test_shifts": ["noise"]}})
 
 
+def strengths(domain: ClaimExperiment) -> ClaimExperiment:
+    """Each half of GLAM alone, and both weaker."""
+    halves = {"previous model only": (0.3, 0), "global model only": (0, 1), "a tenth of both": (0.03, 0.1)}
+    methods = [
+        {"method": "spfl+glam", "label": f"glam, {name}", "terms": {"glam": {"tau": tau, "rho": rho}}}
+        for name, (tau, rho) in halves.items()
+    ]
+    return domain.but(f"{domain.folder}_strengths", {"methods": methods}, only="small")
+
+
 def criterion(plain: Results, turned: Results, inverted: Results, noisy: Results) -> list[Condition]:
     domains = (plain, turned, inverted, noisy)
     with_glam, without = (mean(*(each[name].accuracy_last for each in domains)) for name in ("spfl+glam", "spfl"))
     return [Check("SPFL gains by GLAM more than one test image", with_glam - without, ">", 1 / TEST_IMAGES)]
 
 
-CLAIM = Claim(24, __doc__, criterion, {"plain": PLAIN, "turned": TURNED, "inverted": INVERTED, "noisy": NOISY})
+DOMAINS = {"plain": PLAIN, "turned": TURNED, "inverted": INVERTED, "noisy": NOISY}
+CLAIM = Claim(
+    24,
+    __doc__,
+    criterion,
+    DOMAINS,
+    supplements={f"{name}_strengths": strengths(domain) for name, domain in DOMAINS.items() if domain is not INVERTED},
+)

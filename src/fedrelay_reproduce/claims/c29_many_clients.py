@@ -54,10 +54,42 @@ FEW = WRITERS.but(
 )
 """As many clients a round as with all writers, out of fewer."""
 
+FEW_AND_SELDOM = FEW.but("29/few_and_seldom", {"fraction": 0.05}, only="small")
+"""The 50 writers, each seen as seldom as one of all."""
+
+MANY_AND_OFTEN = FEW.but("29/many_and_often", {"data": {"clients": None}}, only="small")
+"""All writers, each seen as often as one of 50."""
+
+STRENGTHS = WRITERS.but(
+    "29/strengths",
+    {
+        "methods": [
+            {"method": "feddyn", "label": f"feddyn, {alpha:g}", "terms": {"drift": {"alpha": alpha}}}
+            for alpha in (0.01, 0.03, 0.3)
+        ]
+    },
+    only="small",
+)
+"""All writers, FedDyn with other strengths."""
+
+STRENGTHS_OF_FEW = STRENGTHS.but("29/strengths_of_few", {"data": {"clients": 50}, "fraction": 0.3}, only="small")
+"""50 writers, FedDyn with other strengths."""
+
 
 def criterion(writers: Results, few: Results) -> list[Condition]:
     seldom, often = (of["feddyn"].accuracy_last - of["fedavg"].accuracy_last for of in (writers, few))
     return [Check("FedDyn gains less over FedAvg with many writers than with few", seldom, "<", often)]
 
 
-CLAIM = Claim(29, __doc__, criterion, {"writers": WRITERS, "few": FEW})
+CLAIM = Claim(
+    29,
+    __doc__,
+    criterion,
+    {"writers": WRITERS, "few": FEW},
+    supplements={
+        "few_and_seldom": FEW_AND_SELDOM,
+        "many_and_often": MANY_AND_OFTEN,
+        "strengths": STRENGTHS,
+        "strengths_of_few": STRENGTHS_OF_FEW,
+    },
+)
