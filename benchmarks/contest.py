@@ -129,8 +129,8 @@ CELLS = (
     ),
 )
 
-AHEAD = {"server.lookahead": 0.9, "server.ramp": True, "schedule": "cosine"}
-"""The server stage and the schedule of our own method, which every rival also gets."""
+AHEAD = {"server.lookahead": 0.9, "server.ramp": True, "schedule": "cosine", "train.clip": 1.0}
+"""The server stage, the schedule and the clipping of our own method, which every rival also gets."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ RIVALS = (
 )  # fmt: skip
 WARMED = {"wfsl+fedavg": {"warmup.cycles": 3}}
 ENTRANTS = (
-    Entrant("relay", "relay", {"schedule": "cosine"}, ours=True),
-    Entrant("relay, random groups", "relay", {"schedule": "cosine", "grouping.assign": "random"}, ours=True),
-    Entrant("relay, groups by classifiers", "relay", {"schedule": "cosine", "grouping.profile": "clf"}, ours=True),
+    Entrant("relay", "relay", ours=True),
+    Entrant("relay, random groups", "relay", {"grouping.assign": "random"}, ours=True),
+    Entrant("relay, groups by classifiers", "relay", {"grouping.profile": "clf"}, ours=True),
     *(Entrant(name, name, WARMED.get(name, {})) for name in RIVALS),
     *(Entrant(f"{name}, ahead", name, {**WARMED.get(name, {}), **AHEAD}) for name in RIVALS),
 )

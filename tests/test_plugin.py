@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import Field
 
 import fedrelay as fr
@@ -336,6 +337,9 @@ def with_tensors(*tensors):
         ({"defaults": {"server": {"momentum": 0.9}}}, "no defaults; use server={'momentum': 0.9}"),
         ({"server": {"momentun": 0.9}}, "server: unknown key 'momentun' (did you mean 'momentum'?)"),
         ({"server": {"momentum": 2}}, "server.momentum: must be less than 1, got 2"),
+        ({"route": Models, "schedule": "cosin"}, "method 'wrong': schedule.name: must be constant, step, cosine"),
+        ({"route": Models, "schedule": "step"}, "factor: is required with 'step'"),
+        ({"route": Models, "clip": -1}, "method 'wrong': clip: must be greater than or equal to 0, got -1"),
         ({"route": Models, "sampling": None}, "sampling must be one of random, passes, got None"),
     ],
 )
@@ -388,6 +392,20 @@ def test_a_registered_method_may_sample_in_passes(monkeypatch, small):
     own, built_in = fr.run("everyone", **settings), fr.run("fedavg", **settings, sampling="passes")
     assert own.summary()["weights_sha256"] == built_in.summary()["weights_sha256"]
     assert own.summary()["weights_sha256"] != fr.run("fedavg", **settings).summary()["weights_sha256"]
+
+
+def test_a_registered_method_may_say_how_to_train(monkeypatch, small, tmp_path):
+    monkeypatch.setitem(METHODS, "careful", None)
+    del METHODS["careful"]
+    fr.register("careful", summary="", route=Singletons, schedule="cosine", clip=0.1)
+    settings = {**small, "rounds": 3, "workers": 1}
+    own = fr.run("careful", **settings, out=tmp_path / "own")
+    written_out = fr.run("fedavg", **settings, schedule="cosine", clip=0.1)
+    assert own.summary()["weights_sha256"] == written_out.summary()["weights_sha256"]
+    overruled = fr.run("careful", **settings, schedule="constant", clip=0)
+    assert overruled.summary()["weights_sha256"] == fr.run("fedavg", **settings).summary()["weights_sha256"]
+    stored = yaml.safe_load((tmp_path / "own/spec.yaml").read_text())["train"]
+    assert (stored["schedule"]["name"], stored["clip"]) == ("cosine", 0.1)
 
 
 def test_entry_points_that_cannot_work_are_refused(monkeypatch):

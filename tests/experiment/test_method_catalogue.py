@@ -7,7 +7,7 @@ import pytest
 from fedrelay.errors import SpecError
 from fedrelay.experiment import method_catalogue
 from fedrelay.experiment.comparison_runs import experiments
-from fedrelay.experiment.method import build_method
+from fedrelay.experiment.method import build_method, with_training_of_method
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry, load_plugins
 from fedrelay.experiment.method_grammar import parse_method, refuse_misplaced_options
 from fedrelay.experiment.part_docs import meaning
@@ -35,6 +35,33 @@ def test_a_grouping_is_chosen_by_its_options():
     method = build_method(experiment("fedseq", grouping={"assign": "greedy", "distance": "cosine"}))
     assert method.grouping == Grouping(assign="greedy", distance="cosine")
     assert build_method(experiment("fedseq")).grouping == Grouping()
+
+
+def test_a_method_says_how_to_train_where_the_spec_does_not():
+    def training(method, **settings):
+        train = with_training_of_method(experiment(method, **settings)).train
+        return train.schedule.name, train.clip
+
+    assert training("relay") == ("cosine", 1.0)
+    assert training("relay+fedprox", train={"clip": 0}) == ("cosine", 0.0)
+    assert training("relay", train={"schedule": "constant", "clip": 5}) == ("constant", 5.0)
+    assert training("fedseq") == ("constant", 0.0)
+    assert training("fedseq", train={"schedule": "cosine"}) == ("cosine", 0.0)
+
+
+def test_two_names_that_say_how_to_train_are_refused(monkeypatch):
+    monkeypatch.setitem(METHODS, "careful", MethodEntry("", terms={"prox": ProximalPenalty}, clip=0.1))
+    with pytest.raises(SpecError, match="'relay' and 'careful' both bring a clip; keep one"):
+        parse_method("relay+careful")
+
+
+def test_comparisons_leave_to_methods_what_is_not_set():
+    plain, own = (
+        [with_training_of_method(each).train for _, each in experiments(comparison(["fedseq", "relay"], **settings))]
+        for settings in ({}, {"train": {"clip": 0, "schedule": "constant"}})
+    )
+    assert [(train.schedule.name, train.clip) for train in plain] == [("constant", 0.0), ("cosine", 1.0)]
+    assert [(train.schedule.name, train.clip) for train in own] == [("constant", 0.0), ("constant", 0.0)]
 
 
 def test_what_nobody_brings_is_ordinary_federated_learning():

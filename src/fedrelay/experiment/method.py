@@ -11,7 +11,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.method_catalogue import load_plugins
 from fedrelay.experiment.method_grammar import ParsedMethod, parse_method
 from fedrelay.experiment.resolved_options import resolved_options
-from fedrelay.experiment.sections import Training
+from fedrelay.experiment.sections import Training, TrainSettings
 from fedrelay.experiment.spec import Experiment, Sampling, unknown, validate
 from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.terms.base import Term
@@ -107,6 +107,7 @@ def build_method(experiment: Experiment) -> Method:
     """
     load_plugins(experiment.plugins)
     given = parse_method(experiment.method)
+    train = _training(given, experiment.train)
     kinds = dict(given.parts())
     for name in experiment.terms:
         if f"terms.{name}" not in kinds:
@@ -139,18 +140,31 @@ def build_method(experiment: Experiment) -> Method:
     )
     method.route.check_sampling(method.sampling)
     for term in method.terms:
-        term.check_train_settings(experiment.train)
-    method.merge.check_train_settings(experiment.train)
+        term.check_train_settings(train)
+    method.merge.check_train_settings(train)
     if method.route.chooses_group_count and method.grouping is not None:
         method.grouping.check_fits_route_that_chooses_group_count(given.name)
     if not method.route.ever_merges:
         _refuse_parts_that_need_a_merge(given, method.server)
     if method.privacy is not None:
-        check_private(given.name, given.terms, method.route, method.warmup, method.pools_data, experiment.train)
+        check_private(given.name, given.terms, method.route, method.warmup, method.pools_data, train)
         check_fresh_noise(experiment)
         check_nothing_unsent(experiment)
     method.phases(experiment.rounds)
     return method
+
+
+def with_training_of_method(experiment: Experiment) -> Experiment:
+    """The experiment with what its method says about training written out, where the spec leaves it open."""
+    load_plugins(experiment.plugins)
+    train = _training(parse_method(experiment.method), experiment.train)
+    return experiment.model_copy(update={"train": train})
+
+
+def _training(given: ParsedMethod, train: TrainSettings) -> TrainSettings:
+    schedule = train.schedule.name or given.schedule or "constant"
+    clip = train.clip if train.clip is not None else given.clip or 0.0
+    return train.model_copy(update={"schedule": train.schedule.model_copy(update={"name": schedule}), "clip": clip})
 
 
 def _refuse_parts_that_need_a_merge(given: ParsedMethod, server: ServerStage) -> None:

@@ -97,11 +97,22 @@ class MethodEntry:
     sampling: Sampling = "random"
     """Used unless the spec says otherwise."""
 
+    schedule: str | None = None
+    """The schedule of the learning rate, used unless the spec says otherwise."""
+
+    clip: float | None = None
+    """The maximum norm of gradients, used unless the spec says otherwise."""
+
     server: Options = field(default_factory=dict)
     """Options of the server stage, which follows the merge of every method; no two names may set the same one."""
 
     defaults: Mapping[str, Options] = field(default_factory=dict)
     """Part → options that differ from the part's own defaults; may include terms that other names bring."""
+
+    def training_settings(self) -> dict[str, Any]:
+        """What the name says about training: setting → value."""
+        given = {"train.schedule": self.schedule, "train.clip": self.clip}
+        return {setting: value for setting, value in given.items() if value is not None}
 
     def parts(self) -> dict[str, type[Section]]:
         """The parts by their place in a spec: `warmup`, `route`, `grouping`, `terms.prox`, `merge`, `server`."""
@@ -202,6 +213,8 @@ METHODS: dict[str, MethodEntry] = {
         route="chains.Chains",
         grouping="grouping.Grouping",
         sampling="passes",
+        schedule="cosine",
+        clip=1.0,
         server={"lookahead": 0.9, "ramp": True},
         defaults={"route": {"regroup": "pass"}, "grouping": _ICG},
     ),

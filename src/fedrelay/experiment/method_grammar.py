@@ -43,6 +43,8 @@ class ParsedMethod:
     warmup: type[Warmup] | None
     training: Training
     sampling: Sampling
+    schedule: str | None
+    clip: float | None
     defaults: Mapping[str, Options]
 
     def options(self, place: str, part: type[Section]) -> dict[str, FieldInfo]:
@@ -74,6 +76,8 @@ def parse_method(method: str) -> ParsedMethod:
     _, grouping = _only(method, entries, "grouping")
     merge_name, merge = _only(method, entries, "merge")
     _, warmup = _only(method, entries, "warmup")
+    _, schedule = _only(method, entries, "schedule")
+    _, clip = _only(method, entries, "clip")
     route_entry = next(
         (entry for name, entry in entries.items() if name == route_name or (not route_name and entry.default_route)),
         MethodEntry("", route=Singletons),
@@ -104,6 +108,8 @@ def parse_method(method: str) -> ParsedMethod:
         warmup=warmup,
         training=training,
         sampling="passes" if any(entry.sampling == "passes" for entry in entries.values()) else "random",
+        schedule=schedule,
+        clip=clip,
         defaults=defaults,
     )
 

@@ -11,7 +11,7 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import unknown
 from fedrelay.experiment.method_catalogue import BUILT_IN, METHODS, MethodEntry, Options
 from fedrelay.experiment.part_serialization import REGISTERED, part_name
-from fedrelay.experiment.sections import Sampling, Section, Training
+from fedrelay.experiment.sections import Sampling, Section, Training, TrainSettings
 from fedrelay.experiment.spec import validate
 from fedrelay.grouping.grouping import Grouping
 from fedrelay.local.client_profiler import ClientProfiler
@@ -47,6 +47,8 @@ def register(
     profiler: type[ClientProfiler] | None = None,
     training: Training = "federated",
     sampling: Sampling = "random",
+    schedule: str | None = None,
+    clip: float | None = None,
     server: Options | None = None,
     defaults: Mapping[str, Options] | None = None,
 ) -> None:
@@ -66,6 +68,8 @@ def register(
             has all samples. Federated methods are compared with such a method, which is never called the best one.
         sampling: `"passes"` if every client takes part once before any takes part again; `sampling` of a spec overrules
             it.
+        schedule: The schedule of the learning rate, such as `"cosine"`; `train.schedule` of a spec overrules it.
+        clip: The maximum norm of gradients; `train.clip` of a spec overrules it.
         server: Options of the server stage that the method sets, such as `{"lookahead": 0.9}`.
         defaults: Options that differ from the parts' own defaults, by place: `{"route": {"loops": 2}}`.
 
@@ -87,6 +91,7 @@ def register(
     for what, value, kinds in (("training", training, get_args(Training)), ("sampling", sampling, get_args(Sampling))):
         if value not in kinds:
             raise SpecError(f"method {name!r}: {what} must be one of {', '.join(kinds)}, got {value!r}")
+    validate(TrainSettings, {"schedule": schedule or "constant", "clip": clip}, f"method {name!r}: ")
     entry = MethodEntry(
         summary,
         route=route,
@@ -97,6 +102,8 @@ def register(
         warmup=warmup,
         training=training,
         sampling=sampling,
+        schedule=schedule,
+        clip=clip,
         server=dict(server or {}),
         defaults=dict(defaults or {}),
     )

@@ -43,7 +43,7 @@ from fedrelay.experiment.data_and_model import (
     with_own_data,
     without_classes,
 )
-from fedrelay.experiment.method import build_method
+from fedrelay.experiment.method import build_method, with_training_of_method
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
@@ -221,7 +221,7 @@ def prepare_without_groups(
     task: Task | None = None,
 ) -> PreparedExperiment:
     """A prepared experiment without its groups, which may take long to form."""
-    method = build_method(experiment)
+    method, experiment = build_method(experiment), with_training_of_method(experiment)
     check_device(experiment.train.device)
     build_optimizer(experiment.train)
     experiment.train.learning_rate(1, experiment.rounds)  # a schedule of the user's own may be missing or fail

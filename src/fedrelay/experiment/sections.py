@@ -172,11 +172,11 @@ class ModelSettings(Section):
 class LearningRateScheduleSettings(Section):
     """The learning rate over the rounds of a run, warm-ups of the method included."""
 
-    name: str = Field(
-        "constant",
+    name: str | None = Field(
+        None,
         description="how the learning rate changes from round to round: constant; step: multiplied by `factor` after "
         "`every` rounds; cosine: along half a cosine towards `floor`; warmup: rises over `rounds` rounds, then `then`; "
-        "or your own factor of (round, hop) as MODULE:FUNCTION",
+        "or your own factor of (round, hop) as MODULE:FUNCTION; default: as the method says, constant for most",
     )
     every: int = Field(1, ge=1, description="step: rounds between two changes")
     factor: float | None = Field(None, gt=0, le=1, description="step: factor of each change")
@@ -186,8 +186,8 @@ class LearningRateScheduleSettings(Section):
 
     @field_validator("name")
     @classmethod
-    def _name_or_function(cls, name: str) -> str:
-        if name not in _SCHEDULE_OPTIONS and not is_code_reference(name):
+    def _name_or_function(cls, name: str | None) -> str | None:
+        if name is not None and name not in _SCHEDULE_OPTIONS and not is_code_reference(name):
             names = ", ".join(_SCHEDULE_OPTIONS)
             raise ValueError(f"must be {names}, or MODULE:FUNCTION{nearest(name, _SCHEDULE_OPTIONS)}")
         return name
@@ -195,11 +195,12 @@ class LearningRateScheduleSettings(Section):
     @model_validator(mode="after")
     def _check_options(self) -> Self:
         """An option that the chosen schedule does not use is a mistake."""
-        used = _SCHEDULE_OPTIONS.get(self.name, set()) | ({"floor"} if self.then == "cosine" else set())
+        used = _SCHEDULE_OPTIONS.get(self.name or "", set()) | ({"floor"} if self.then == "cosine" else set())
         for option in ("every", "factor", "floor", "rounds", "then"):
             if option not in used and getattr(self, option) != type(self).model_fields[option].default:
                 owners = ", ".join(name for name, options in _SCHEDULE_OPTIONS.items() if option in options)
-                raise ValueError(f"{option}: has no effect with {self.name!r}; only with {owners}")
+                given = "without a name" if self.name is None else f"with {self.name!r}"
+                raise ValueError(f"{option}: has no effect {given}; only with {owners}")
         if self.name == "step" and self.factor is None:
             raise ValueError("factor: is required with 'step', such as 0.5")
         if self.name == "warmup" and self.rounds is None:
@@ -217,7 +218,7 @@ class LearningRateScheduleSettings(Section):
         Profiles are computed before the first round, with the learning rate of the first.
         """
         before, warm = max(0, round - 1), self.rounds or 0
-        if self.name not in _SCHEDULE_OPTIONS:
+        if self.name is not None and self.name not in _SCHEDULE_OPTIONS:
             return _own_factor(self.name, before + 1, hop)
         if self.factor is not None:
             return self.factor ** (before // self.every)
@@ -327,7 +328,11 @@ class TrainSettings(Section):
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="sgd: momentum")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty; adamw: decay of the weights themselves")
-    clip: float | None = Field(None, gt=0, description="maximum norm of each gradient")
+    clip: float | None = Field(
+        None,
+        ge=0,
+        description="maximum norm of each gradient; 0: no maximum; default: as the method says, no maximum for most",
+    )
     precision: Precision = Field(
         "float32",
         description="numbers of forward and backward passes: float32; bf16: bfloat16 where PyTorch's autocast uses it, "
@@ -370,7 +375,7 @@ class TrainSettings(Section):
     def own_code_references(self) -> Mapping[str, str]:
         """Setting → `MODULE:NAME`, for what comes from outside FedRelay, except optimizers of PyTorch."""
         of_torch = module_of_reference(self.optimizer).split(".")[:2] == ["torch", "optim"]
-        references = {"train.optimizer": "" if of_torch else self.optimizer, "train.schedule": self.schedule.name}
+        references = {"train.optimizer": "" if of_torch else self.optimizer, "train.schedule": self.schedule.name or ""}
         return {setting: reference for setting, reference in references.items() if is_code_reference(reference)}
 
     @property
@@ -386,7 +391,7 @@ class TrainSettings(Section):
 
     def at(self, round: int, rounds: int) -> Self:
         """These settings with the learning rate of a round as `lr`, the same in all rounds."""
-        if self.schedule.name == "constant":
+        if self.schedule.name in (None, "constant"):
             return self
         lr = self.lr * self.schedule.at_round(round, rounds)
         return self.model_copy(update={"lr": lr, "schedule": LearningRateScheduleSettings()})

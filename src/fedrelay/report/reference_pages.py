@@ -98,12 +98,13 @@ def _overview() -> Iterator[str]:
 def _defaults(entry: MethodEntry) -> str:
     """The defaults that a name changes."""
     sampling = [f"`sampling={entry.sampling}`"] if entry.sampling != "random" else []
+    training = (f"`{setting}={value}`" for setting, value in entry.training_settings().items())
     settings = (
         f"`{setting}={value}`"
         for part, options in {**entry.defaults, "server": entry.server}.items()
         for setting, value in flat_options(part, options)
     )
-    return " ".join([*sampling, *settings]) or "–"
+    return " ".join([*sampling, *training, *settings]) or "–"
 
 
 def _parts() -> Iterator[str]:

@@ -97,7 +97,7 @@ class _Run:
 
     def step(self, theta: Tensor, gradient: Tensor) -> None:
         train, state, lr = self.train, self.state, self.lr
-        if train.clip is not None:
+        if train.clip:
             clip_gradient(gradient, train.clip)
         if state:  # the first lanes; for a single model, everything
             state = {name: tensor[: len(theta)] for name, tensor in state.items()}

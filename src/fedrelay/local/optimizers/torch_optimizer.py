@@ -127,7 +127,7 @@ class _TorchRun:
         }
 
     def step(self, theta: Tensor, gradient: Tensor) -> None:
-        if self.clip is not None:
+        if self.clip:
             clip_gradient(gradient, self.clip)
         _step(self.optimizer, gradient)
 

@@ -39,7 +39,8 @@ def method_list(catalogue: Mapping[str, MethodEntry], plugins: Mapping[str, Entr
 def method_page(plan: ParsedMethod, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
     """Show a method's parts: the docstring of each part's file, and its options."""
     yield Text(plan.name, style="bold")
-    yield facts_grid({**{where: part.__name__ for where, part in plan.parts()}, "sampling": plan.sampling})
+    training = {"schedule": plan.schedule or "constant", "clip": f"{plan.clip or 'none'}"}
+    yield facts_grid({**{where: part.__name__ for where, part in plan.parts()}, "sampling": plan.sampling, **training})
     shown: set[tuple[str, str]] = set()
     for where, part in plan.parts():
         opening, *paragraphs = _paragraphs(described(part))
