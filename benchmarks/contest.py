@@ -159,6 +159,7 @@ WARMED = {"wfsl+fedavg": {"warmup.cycles": 3}}
 ENTRANTS = (
     Entrant("relay", "relay", ours=True),
     Entrant("relay, random groups", "relay", {"grouping.assign": "random"}, ours=True),
+    Entrant("relay, noisy class counts", "relay", {"grouping.epsilon": 1.0}, ours=True),
     Entrant("relay, groups by classifiers", "relay", {"grouping.profile": "clf"}, ours=True),
     *(Entrant(name, name, WARMED.get(name, {})) for name in RIVALS),
     *(Entrant(f"{name}, ahead", name, {**WARMED.get(name, {}), **AHEAD}) for name in RIVALS),

@@ -62,6 +62,12 @@ def torch_seed(seed: int, purpose: str, *keys: Key) -> int:
     return int.from_bytes(derive(seed, purpose, *keys), "little") % 2**63
 
 
+def secret_uniform(size: int) -> NDArray[np.floating[Any]]:
+    """Numbers in (0, 1] that nobody can predict or repeat: every bit comes from the operating system."""
+    bits = np.frombuffer(os.urandom(8 * size), dtype="<u8")
+    return ((bits >> np.uint64(11)) + 1.0) * 2.0**-53  # never 0, because its logarithm is infinite
+
+
 def secret_normal(size: int) -> NDArray[np.float64]:
     """Standard normal numbers that nobody can predict or repeat: every bit comes from the operating system.
 
@@ -71,8 +77,7 @@ def secret_normal(size: int) -> NDArray[np.float64]:
     numbers = np.empty(size + size % 2)
     for begin in range(0, len(numbers), _CHUNK):
         part = numbers[begin : begin + _CHUNK]
-        bits = np.frombuffer(os.urandom(8 * len(part)), dtype="<u8").reshape(2, -1)
-        uniform = ((bits >> np.uint64(11)) + 1.0) * 2.0**-53  # in (0, 1], because log(0) is infinite
+        uniform = secret_uniform(len(part)).reshape(2, -1)
         radius, angle = np.sqrt(-2.0 * np.log(uniform[0])), 2.0 * np.pi * uniform[1]
         part[:] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     return numbers[:size]

@@ -137,6 +137,12 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
             2,
             "--data a.csv: shares sums of its columns without noise, which --require-dp excludes",
         ),
+        ((*NODE, "--data", "a.npz", "--histogram-epsilon", "1"), 2, "--histogram-epsilon: needs --share-histogram"),
+        (
+            (*NODE, "--data", "a.npz", "--share-histogram", "--histogram-epsilon", "0"),
+            2,
+            "--histogram-epsilon: must be greater than 0, got 0",
+        ),
         ((*NODE, "--data", "a.npz", "--budget", "0"), 2, "--budget: needs --require-dp"),
         ((*NODE, "--data", "gone.csv", "--target", "y"), 3, "gone.csv: file not found"),
         (("nodes", "nowhere"), 2, "engine.folder: no such folder: nowhere"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import threading
@@ -186,6 +187,14 @@ def node(
     share_histogram: Annotated[
         bool, Option(help="share with the server how many samples of each class there are")
     ] = False,
+    histogram_epsilon: Annotated[
+        float | None,
+        Option(
+            metavar="EPSILON",
+            help="with --share-histogram: add noise to these numbers, so that the class of one sample is private with "
+            "this ε",
+        ),
+    ] = None,
     share_evaluation: Annotated[
         bool, Option(help="with --roster: let the server have any model evaluated on samples that are held out")
     ] = False,
@@ -256,6 +265,10 @@ def node(
         columns_of_tables = {"--target": target is not None, "--categorical": categorical, "--drop": drop}
         of_tables = {**columns_of_tables, "--task": task is not None, "--min-rows": min_rows}
         _refuse(of_tables, "has an effect only with a table, a .csv or .parquet file; remove it")
+    if histogram_epsilon is not None:
+        _refuse({"--histogram-epsilon": not share_histogram}, "needs --share-histogram")
+        if not 0 < histogram_epsilon < math.inf:
+            raise SpecError(f"--histogram-epsilon: must be greater than 0, got {histogram_epsilon:g}")
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
     pinned = pinned_keys(roster) if roster is not None else {}
     if roster is not None:
@@ -304,6 +317,7 @@ def node(
         device=device,
         validation=validation,
         share_histogram=share_histogram,
+        histogram_epsilon=histogram_epsilon,
         share_evaluation=share_evaluation,
         min_evaluated=min_evaluated,
         policy=policy,
@@ -317,7 +331,8 @@ def node(
         say=lambda text: output.note(f"{utc_now()} {text}"),
         roster=pinned,
     )
-    shared = "shared" if share_histogram else "not shared"
+    noise = "" if histogram_epsilon is None else f" with noise (ε {histogram_epsilon:g})"
+    shared = f"shared{noise}" if share_histogram else "not shared"
     facts = service.facts()
     choosing = f", {facts.validations:,} for validation" if facts.validations else ""
     output.note(

@@ -172,7 +172,10 @@ def _check(run: PreparedRun) -> None:
     method.merge.check_arrival_count(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
     if method.privacy is not None and (method.profiles_clients or method.needs_class_counts):
-        log.warning("clients send profiles or class counts without noise; epsilon does not cover them")
+        log.warning("clients send profiles or class counts, which epsilon of terms.dp does not cover")
+    noisy = method.grouping is not None and method.grouping.epsilon is not None
+    if noisy and any(part.needs_class_counts for part in (method.merge, method.route)):
+        log.warning("grouping.epsilon: the merge or the order of routes uses exact class counts, without noise")
     if method.privacy is not None and not method.pools_data and shared_encoding(prepared.federation) is not None:
         log.warning("clients send sums of their tables without noise; epsilon does not cover them")
     of_terms = filter(None, (term.training_warning(experiment.train) for term in method.terms))
@@ -225,6 +228,11 @@ def prepare_without_groups(
     check_device(experiment.train.device)
     build_optimizer(experiment.train)
     experiment.train.learning_rate(1, experiment.rounds)  # a schedule of the user's own may be missing or fail
+    if experiment.data_at_nodes and method.grouping is not None and method.grouping.epsilon is not None:
+        raise SpecError(
+            "grouping.epsilon: is for simulations; the owners of nodes add the noise themselves "
+            "(fedrelay node --share-histogram --histogram-epsilon EPSILON)"
+        )
     kept = () if method.pools_data else error_feedback_terms(experiment.transfer)
     method = replace(method, terms=(*method.terms, *optimizer_state_terms(experiment.train), *kept))
     [experiment] = with_watched_classes(with_public_samples([experiment]))

@@ -119,6 +119,9 @@ class NodeFacts(Section):
     histogram: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] | None = None
     """Labels of every class; only if the owner shares it."""
 
+    histogram_epsilon: float | None = Field(None, gt=0)
+    """The privacy of the histogram, if it has noise."""
+
     table: TableFacts | None = None
     """What is shared of a table; None where samples are arrays."""
 
@@ -138,7 +141,8 @@ class NodeFacts(Section):
     def _consistent(self) -> Self:
         if self.histogram is not None and len(self.histogram) != self.classes:
             raise ValueError("the histogram has another number of classes")
-        if self.histogram and not self.target_shape and sum(self.histogram) != self.samples:
+        exact = self.histogram is not None and self.histogram_epsilon is None
+        if exact and self.histogram and not self.target_shape and sum(self.histogram) != self.samples:
             raise ValueError("the histogram has another number of samples")
         if self.table is not None and self.table.statistics.rows != self.samples + self.validations:
             # Without this, sums over more rows than were agreed would set the scaling of all nodes.

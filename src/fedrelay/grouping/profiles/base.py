@@ -27,8 +27,14 @@ ProfileRunner = Callable[[TrainingJob, ClientProfiler, Sequence[int], Tensor], I
 
 
 class ProfileOptions(Section):
-    """Options of profiles that need training; each profile uses some of them."""
+    """Options of profiles; each profile uses some of them."""
 
+    epsilon: float | None = Field(
+        None,
+        gt=0,
+        description="hist, counts: clients add noise to their class counts, so that the class of one sample is private "
+        "with this ε; null: exact counts",
+    )
     epochs: int | None = Field(
         None,
         ge=1,

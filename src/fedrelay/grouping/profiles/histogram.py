@@ -3,10 +3,11 @@
 Papers: the class histograms of S. Zeng et al., FedGSP, DASFAA 2022 (counts), and of the code of R. Zaccone et al.,
 FedSeq, ICPR 2022 (shares).
 
-Rule: V_k counts the labels of client k by class; q_k = V_k / Σ V_k.
+Rule: V_k counts the labels of client k by class; q_k = V_k / Σ V_k. With `epsilon`, every client adds noise to V_k
+before it sends it (`fedrelay.grouping.noisy_counts.py`); in a simulation the noise comes from the run's seed.
 
-Deviations: none. Every client sends its histogram to the server; the other profiles exist to avoid that. A client whose
-labels are all ignored (padding only) has equal shares.
+Deviations: none without `epsilon`. Every client sends its histogram to the server; the other profiles exist to avoid
+that. A client whose labels are all ignored (padding only), or whose noisy counts are all 0, has equal shares.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedrelay.grouping.distances import DistanceName
+from fedrelay.grouping.noisy_counts import noisy_counts
 from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, Vectors
+from fedrelay.rng import KeyedRandom
 
 
 class ClassCountsProfile(Profile):
@@ -25,9 +28,16 @@ class ClassCountsProfile(Profile):
 
     non_negative: ClassVar[bool] = True
     needs_class_counts: ClassVar[bool] = True
+    options: ClassVar[frozenset[str]] = frozenset({"epsilon"})
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
         rows = [inputs.federation.histogram(client) for client in clients.tolist()]
+        if options.epsilon is not None:
+            keyed = KeyedRandom(inputs.seed, "class-counts")
+            rows = [
+                noisy_counts(row, options.epsilon, 1.0 - keyed.at(client).random(2 * len(row)))
+                for row, client in zip(rows, clients.tolist(), strict=True)
+            ]
         return ProfilingResult(np.array(rows, dtype=np.float64).reshape(len(clients), inputs.federation.class_count))
 
 

@@ -53,7 +53,8 @@ def _class_mix(facts: NodeFacts) -> str:
     """The class counts of a node if it reports them, else the number of classes."""
     if facts.histogram is None:
         return f"up to {facts.classes}, counts not reported"
-    return " ".join(f"{number}:{held}" for number, held in enumerate(facts.histogram) if held)
+    counts = " ".join(f"{number}:{held}" for number, held in enumerate(facts.histogram) if held)
+    return counts if facts.histogram_epsilon is None else f"{counts} (noisy, ε {facts.histogram_epsilon:g})"
 
 
 def dataset_list(sources: Iterable[DatasetSource]) -> Iterator[RenderableType]:

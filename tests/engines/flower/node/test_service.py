@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fedrelay.engines.flower.messages import BadMessage, Message, pack_models, scalar_names
 from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy
 from fedrelay.engines.flower.node.service import HIDDEN_ERROR
+from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.errors import EngineError
 from fedrelay.experiment.part_serialization import REGISTERED, to_plain
 from fedrelay.experiment.spec import TrainSettings
@@ -41,6 +42,16 @@ def test_facts_have_no_histogram_unless_the_owner_shares_it(make_service):
     }
     assert make_service(share_histogram=True).facts().histogram == (4, 4)
     assert facts["fingerprint"] == make_service().facts().fingerprint  # the same salt after a restart
+
+
+def test_a_shared_histogram_may_have_noise(make_service):
+    facts = make_service(share_histogram=True, histogram_epsilon=0.01).facts()
+    assert facts.histogram_epsilon == 0.01
+    assert facts.histogram != (4, 4)
+    assert make_service(share_histogram=True, histogram_epsilon=0.01).facts().histogram == facts.histogram
+    exact = {**facts.model_dump(), "histogram": (4, 5), "histogram_epsilon": None}
+    with pytest.raises(ValueError, match="the histogram has another number of samples"):
+        NodeFacts.model_validate(exact)
 
 
 def test_facts_name_the_plug_ins_that_the_owner_allows(make_service):

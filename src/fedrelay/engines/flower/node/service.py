@@ -62,6 +62,7 @@ from fedrelay.engines.flower.node.hop_checkpoints import (
 )
 from fedrelay.engines.flower.node.node_federation import NodeFederation, NodeFederationWithPublicSamples
 from fedrelay.engines.flower.node.node_table import NodeTable
+from fedrelay.engines.flower.node.noisy_histogram import noisy_histogram
 from fedrelay.engines.flower.node.outbox import Outbox
 from fedrelay.engines.flower.node.owner_privacy_policy import DeclinedByOwner, OwnerPrivacyPolicy, PrivacyBudget
 from fedrelay.engines.flower.node.reply_cache import ReplyCache, digest
@@ -142,6 +143,9 @@ class NodeService:
 
     share_histogram: bool = False
     """Whether the server may know how many samples of each class there are."""
+
+    histogram_epsilon: float | None = None
+    """With `share_histogram`: the privacy of the numbers, by noise; None: exact numbers."""
 
     share_evaluation: bool = False
     """With a roster: whether the server may have models of its choice evaluated on samples that are kept for that."""
@@ -274,13 +278,22 @@ class NodeService:
             target_shape=data.target_shape,
             task=data.task,
             fingerprint=fingerprint,
-            histogram=tuple(data.histogram(0).tolist()) if self.share_histogram else None,
+            histogram=self._shared_histogram(),
+            histogram_epsilon=self.histogram_epsilon,
             table=self._table_facts(),
             version=version("fedrelay"),
             plugins=self.plugins,
             least_noise=None if self.policy is None else self.policy.noise,
             sealing=None if self.sealed is None else self.sealed.identity.certificate(),
         )
+
+    def _shared_histogram(self) -> tuple[int, ...] | None:
+        if not self.share_histogram:
+            return None
+        counts = self.federation.histogram(0)
+        if self.histogram_epsilon is not None:
+            return noisy_histogram(self.folder, counts, self.histogram_epsilon)
+        return tuple(counts.tolist())
 
     def _evaluated(self, samples: int) -> int:
         """So many samples, if the owner lets models be evaluated on no more than that."""
