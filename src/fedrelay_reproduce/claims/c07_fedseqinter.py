@@ -29,7 +29,7 @@ INTER = ALPHA_0.but("07/inter", {"methods": ["fedseqinter"]}, medium={})
 
 FEDSEQ_RATES = ALPHA_0.but(
     "07/fedseq_rates",
-    {"methods": [at_rate("fedseq", 0.03), at_rate("fedseq", 0.1, clip=10), at_rate("fedseq", 0.3, clip=10)]},
+    {"methods": [at_rate("fedseq", 0.03), at_rate("fedseq", 0.1, clip=10)]},
     medium={},
     tuned={},
     only="medium",

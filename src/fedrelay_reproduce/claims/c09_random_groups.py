@@ -24,8 +24,9 @@ Shows: accuracy_last, balance_ratio, covered_classes, median_cpd
 
 from typing import Any
 
-from fedrelay_reproduce import Check, Claim, Condition, Results, mean
+from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, mean
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
+from fedrelay_reproduce.claims.c07_fedseqinter import FEDSEQ_RATES
 
 Settings = dict[str, Any]
 
@@ -67,20 +68,13 @@ GROUPS = ALPHA_0.but(
     kind="groups",
 )
 
-RANDOM_RATES = TRAINING.but(
-    "09/random_rates",
-    {
-        "methods": [
-            {**each, "label": "random, lr 0.03", "train": {"lr": 0.03}}
-            for each in methods(MEDIUM)
-            if each["label"] == "random"
-        ]
-    },
-    medium={},
-    tuned={},
-    only="medium",
-)
-"""Random groups with a third of the learning rate, which was tuned with greedy ones."""
+
+def at_lower_rate(grouping: str) -> ClaimExperiment:
+    """Groups with a third of the learning rate, which was tuned with greedy ones for a third of the rounds."""
+    method = next(each for each in methods(MEDIUM) if each["label"] == grouping)
+    lower = {**method, "label": f"{grouping}, lr 0.03", "train": {"lr": 0.03}}
+    return TRAINING.but(f"09/{grouping}_rates", {"methods": [lower]}, medium={}, tuned={}, only="medium")
+
 
 LONGER = TRAINING.but(
     "09/longer",
@@ -111,5 +105,10 @@ CLAIM = Claim(
     __doc__,
     criterion,
     {"alpha_0": ALPHA_0, "training": TRAINING, "groups": GROUPS},
-    supplements={"random_rates": RANDOM_RATES, "longer": LONGER},
+    supplements={
+        "random_rates": at_lower_rate("random"),
+        "kmeans_rates": at_lower_rate("kmeans"),
+        "greedy_rates": FEDSEQ_RATES,
+        "longer": LONGER,
+    },
 )
