@@ -104,7 +104,9 @@ def test_short_times_are_in_milliseconds():
         ({"schedule": {"name": "warmup", "rounds": 3}}, "0.05, 3 rounds of warm-up"),
         ({"schedule": {"name": "warmup", "rounds": 3, "then": "cosine"}}, "0.05, 3 rounds of warm-up, then cosine"),
         ({"chain_schedule": {"name": "linear", "end": 0.2}}, "0.05, along chains linear to × 0.2"),
+        ({"schedule": "cosine", "clip": 1}, "0.05, cosine, gradients clipped at 1"),
+        ({"clip": 0}, "0.05"),
     ],
 )
-def test_a_learning_rate_has_its_schedules(train, text):
+def test_a_learning_rate_has_its_schedules_and_its_clipping(train, text):
     assert step_size(TrainSettings(**train)) == text

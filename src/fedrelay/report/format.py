@@ -142,7 +142,7 @@ _WORK_OF_CLIENTS: dict[StepRule, str] = {
 
 
 def step_size(train: TrainSettings) -> str:
-    """`0.05`, or with its schedules: `0.05 × 0.998 after every round`, `0.05, cosine, along chains linear to × 0.1`."""
+    """`0.05`, or with what changes it: `0.05 × 0.998 after every round`, `0.05, cosine, gradients clipped at 1`."""
     schedule, chain = train.schedule, train.chain_schedule
     parts = [f"{train.lr:g}" if train.optimizer == "sgd" else f"{train.lr:g} ({train.optimizer})"]
     if schedule.name == "step":
@@ -156,6 +156,8 @@ def step_size(train: TrainSettings) -> str:
         parts[-1] += f" to × {schedule.floor:g}"
     if chain.end is not None:
         parts.append(f"along chains {chain.name} to × {chain.end:g}")
+    if train.clip:
+        parts.append(f"gradients clipped at {train.clip:g}")
     return ", ".join(parts)
 
 

@@ -215,7 +215,7 @@ _FACTS: dict[str, Callable[[RunView, ClientClassCounts | str], str | None]] = {
 
 _SETTINGS_OF_FACTS = {
     "data.name", "data.alpha", "data.clients", "model.name", "rounds", "fraction", "train.epochs", "train.batch_size",
-    "train.lr",
+    "train.lr", "train.schedule.name", "train.clip",
 }  # fmt: skip
 """Settings that the facts show."""
 
