@@ -130,6 +130,7 @@ class ClaimTuning:
         experiment: the methods to tune, and everything else about their runs.
         hyperparameters: label of a method → the setting that is tuned beside the learning rate → its values.
         share: the share of its rounds that a trial runs.
+        whole: the same methods in runs as long as those of claims, for the last choice; `experiment` if it is that.
         scale: the scale at which methods are tuned.
     """
 
@@ -137,6 +138,7 @@ class ClaimTuning:
     experiment: ClaimExperiment
     hyperparameters: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     share: float = 1 / 3
+    whole: ClaimExperiment | None = None
     scale: Scale = "medium"
 
     def __post_init__(self) -> None:

@@ -334,14 +334,19 @@ def _tuned(claim: Claim, entry: Entry) -> list[str]:
 def _tuning_words(name: str, facts: Mapping[str, Any]) -> str:
     """How a tuning was done, and what it chose for every method."""
     methods = "; ".join(
-        f"{method} {_chosen(found['settings'])} ({plural(len(found['trials']), 'trial')})"
-        for method, found in facts["methods"].items()
+        f"{method} {_chosen(found['settings'])} ({_trials(found)})" for method, found in facts["methods"].items()
     )
     return (
         f"Tuned ([every trial](../src/fedrelay_reproduce/tuned/{name}.json)): learning rates "
         f"{', '.join(f'{rate:g}' for rate in facts['rates'])} and beyond, on validation samples, with seed "
         f"{facts['seed']} and {plural(facts['rounds'], 'round')}. Chosen: {methods}."
     )
+
+
+def _trials(found: Mapping[str, Any]) -> str:
+    """How many trials a method had: `5 trials and 2 whole runs`."""
+    whole = found.get("whole")
+    return plural(len(found["trials"]), "trial") + (f" and {plural(len(whole), 'whole run')}" if whole else "")
 
 
 def _chosen(settings: Mapping[str, float]) -> str:

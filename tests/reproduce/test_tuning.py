@@ -9,7 +9,7 @@ import pytest
 import fedrelay as fr
 from fedrelay_reproduce import ClaimExperiment, ClaimTuning, tuning
 from fedrelay_reproduce.claims.c15_fedgsp import TUNING
-from fedrelay_reproduce.tuning import EXTENSIONS, RATES, best_of, search, tune, with_tuned_settings
+from fedrelay_reproduce.tuning import EXTENSIONS, RATES, Trial, best_of, close_trials, search, tune, with_tuned_settings
 
 
 def trials(scores, hyperparameter=None):
@@ -58,13 +58,13 @@ def test_runs_are_the_beginning_of_the_full_run_on_validation_samples(tmp_path, 
         {"methods": ["fedavg"], "data": {"name": "digits", "clients": 5, "samples": 200}, "rounds": 6, "fraction": 1},
     )
     wanted = ClaimTuning("toy", experiment, scale="small")
-    found = tune(wanted, tmp_path, processes=1)["fedavg"]
+    found = tune(wanted, tmp_path, processes=1)["fedavg"].trials
     run = tmp_path / "tuning" / "toy" / "fedavg" / "lr_0.1"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [1, 2]  # a third of six rounds
     scores = [row["validation_accuracy"] for row in rows]
     assert next(trial.score for trial in found if trial.settings["train.lr"] == 0.1) == pytest.approx(sum(scores) / 2)
-    assert tune(wanted, tmp_path, processes=1)["fedavg"] == found  # nothing is done twice
+    assert tune(wanted, tmp_path, processes=1)["fedavg"].trials == found  # nothing is done twice
 
 
 def test_finished_trials_are_kept_without_their_runs(tmp_path, monkeypatch):
@@ -74,12 +74,52 @@ def test_finished_trials_are_kept_without_their_runs(tmp_path, monkeypatch):
     wanted = ClaimTuning("toy", ClaimExperiment("15/toy", spec), scale="small")
     found = tune(wanted, tmp_path / "runs", 1, tmp_path / "results")
     kept = json.loads((tmp_path / "results" / "tuning" / "toy.json").read_text())
-    assert list(kept["scores"].values()) == [trial.score for trial in found["fedavg"]]
+    tuned = found["fedavg"]
+    assert list(kept["scores"].values()) == [trial.score for trial in (*tuned.trials, *tuned.whole)]
     assert tune(wanted, tmp_path / "elsewhere", 1, tmp_path / "results") == found
     assert not (tmp_path / "elsewhere").exists()
     other = ClaimTuning("toy", ClaimExperiment("15/toy", {**spec, "fraction": 0.5}), scale="small")
     tune(other, tmp_path / "elsewhere", 1, tmp_path / "results")  # scores of other settings do not count
     assert (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("scores", "close"),
+    [
+        ([0.5, 0.46, 0.4], [0, 1]),
+        ([0.3, 0.46, 0.5], [2, 1]),
+        ([0.5, 0.44], []),
+        ([0.5, None], []),
+        ([0.5], []),
+        ([None, None], []),
+        ([0.5, 0.5], [0, 1]),
+    ],
+)
+def test_the_best_two_trials_are_done_again_if_they_are_close(scores, close):
+    trials = [Trial({"train.lr": float(number)}, score) for number, score in enumerate(scores)]
+    assert close_trials(trials) == [trials[number] for number in close]
+
+
+def test_whole_runs_choose_between_close_trials(tmp_path, monkeypatch):
+    """A rate that is too small is far behind; of the other two, whole runs choose."""
+    monkeypatch.setattr(tuning, "RATES", (1e-6, 0.1, 0.2))
+    monkeypatch.setattr(tuning, "EXTENSIONS", 0)
+    monkeypatch.setattr(tuning, "CLOSE", 0.5)
+    data = {"name": "digits", "clients": 5}
+    short = ClaimExperiment("15/toy", {"methods": ["fedavg"], "data": data, "rounds": 3, "fraction": 1})
+    wanted = ClaimTuning("toy", short, share=1, whole=short.but("15/whole", {"rounds": 5}), scale="small")
+    found = tune(wanted, tmp_path / "runs", 1, tmp_path / "results")["fedavg"]
+    assert [each.settings["train.lr"] for each in found.whole] == sorted((0.1, 0.2), key=_scores(found.trials))
+    assert found.chosen == max(found.whole, key=lambda trial: trial.score)
+    run = tmp_path / "runs" / "tuning" / "toy-whole" / "fedavg" / "lr_0.1"
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 5
+    kept = json.loads((tmp_path / "results" / "tuning" / "toy.json").read_text())["scores"]
+    assert kept["fedavg, lr 0.1, whole run"] == next(t.score for t in found.whole if t.settings["train.lr"] == 0.1)
+
+
+def _scores(trials):
+    """Best first."""
+    return lambda rate: -next(trial.score for trial in trials if trial.settings["train.lr"] == rate)
 
 
 def test_claims_take_what_was_chosen_for_a_label_a_method_or_its_beginning(monkeypatch):

@@ -189,6 +189,7 @@ TUNING = ClaimTuning(
     "fashion-mnist",
     WARM.but("19/tuning", {"methods": ["fedavg", spfl(13), *OTHERS]}, medium={"rounds": 16}),
     share=1,
+    whole=WARM.but("19/tuning-whole", {"methods": ["fedavg", spfl(40), *OTHERS]}, medium={}),
 )
 """A third of the rounds of either phase; SPFL with another method has SPFL's learning rate."""
 
@@ -196,6 +197,7 @@ TUNING_OF_WORK = ClaimTuning(
     "fashion-mnist-epochs",
     WARM.but("19/tuning-work", {"methods": [fedavg(10), fedavg(20)]}, medium={"rounds": 5}),
     share=1,
+    whole=WARM.but("19/tuning-work-whole", {"methods": [fedavg(10), fedavg(20)]}, medium={"rounds": 14}),
 )
 """FedAvg with many epochs, for the controls of claims 19 and 20."""
 
