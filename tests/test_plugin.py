@@ -339,6 +339,12 @@ def with_tensors(*tensors):
         ({"server": {"momentum": 2}}, "server.momentum: must be less than 1, got 2"),
         ({"route": Models, "schedule": "cosin"}, "method 'wrong': schedule.name: must be constant, step, cosine"),
         ({"route": Models, "schedule": "step"}, "factor: is required with 'step'"),
+        ({"route": Models, "schedule": ""}, "method 'wrong': schedule.name: must be constant, step, cosine"),
+        (
+            {"route": Models, "schedule": {"name": "cosine"}},
+            "schedule must be the name of a schedule, such as 'cosine'",
+        ),
+        ({"route": Models, "clip": "much"}, "method 'wrong': clip: must be a number"),
         ({"route": Models, "clip": -1}, "method 'wrong': clip: must be greater than or equal to 0, got -1"),
         ({"route": Models, "sampling": None}, "sampling must be one of random, passes, got None"),
     ],

@@ -69,6 +69,7 @@ def test_preparing(program, tmp_path):
 
 
 NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0.0.1:9")
+NOISY = ("--classes", "10", "--share-histogram", "--histogram-epsilon", "1")
 
 
 @pytest.mark.parametrize(
@@ -139,9 +140,22 @@ NODE = ("node", "--key", "a.key", "--ca", "server/ca.pem", "--superlink", "127.0
         ),
         ((*NODE, "--data", "a.npz", "--histogram-epsilon", "1"), 2, "--histogram-epsilon: needs --share-histogram"),
         (
-            (*NODE, "--data", "a.npz", "--share-histogram", "--histogram-epsilon", "0"),
+            (*NODE, "--data", "a.npz", "--share-histogram", "--histogram-epsilon", "1"),
             2,
-            "--histogram-epsilon: must be greater than 0, got 0",
+            "--histogram-epsilon: needs --classes: the highest label would show",
+        ),
+        (
+            (*NODE, "--data", "a.csv", "--target", "ill", "--share-histogram", "--histogram-epsilon", "1"),
+            2,
+            "--histogram-epsilon: has no effect on a table",
+        ),
+        *(
+            ((*NODE, "--data", "a.npz", *NOISY, option, "0.2"), 2, f"{option}: sets samples aside by their labels")
+            for option in ("--holdout", "--validation")
+        ),
+        *(
+            ((*NODE, "--data", "a.npz", *NOISY[:-1], epsilon), 2, "--histogram-epsilon: must be at least 1e-06, got")
+            for epsilon in ("0", "1e-20", "inf", "nan")
         ),
         ((*NODE, "--data", "a.npz", "--budget", "0"), 2, "--budget: needs --require-dp"),
         ((*NODE, "--data", "gone.csv", "--target", "y"), 3, "gone.csv: file not found"),

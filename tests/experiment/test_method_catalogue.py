@@ -7,7 +7,7 @@ import pytest
 from fedrelay.errors import SpecError
 from fedrelay.experiment import method_catalogue
 from fedrelay.experiment.comparison_runs import experiments
-from fedrelay.experiment.method import build_method, with_training_of_method
+from fedrelay.experiment.method import build_method, with_train_settings_of_method
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry, load_plugins
 from fedrelay.experiment.method_grammar import parse_method, refuse_misplaced_options
 from fedrelay.experiment.part_docs import meaning
@@ -18,6 +18,7 @@ from fedrelay.local.terms.proximal_penalty import ProximalPenalty
 from fedrelay.local.terms.tensor_declarations import ClientState, Payload, ServerState
 from fedrelay.merge.last_route import LastRoute
 from fedrelay.merge.mean import Mean
+from fedrelay.report.differing_settings import differing_settings
 from fedrelay.routes.chains import Chains
 from fedrelay.routes.ring import Ring
 from fedrelay.routes.singletons import Singletons
@@ -39,14 +40,14 @@ def test_a_grouping_is_chosen_by_its_options():
 
 def test_a_method_says_how_to_train_where_the_spec_does_not():
     def training(method, **settings):
-        train = with_training_of_method(experiment(method, **settings)).train
+        train = with_train_settings_of_method(experiment(method, **settings)).train
         return train.schedule.name, train.clip
 
     assert training("relay") == ("cosine", 1.0)
     assert training("relay+fedprox", train={"clip": 0}) == ("cosine", 0.0)
     assert training("relay", train={"schedule": "constant", "clip": 5}) == ("constant", 5.0)
-    assert training("fedseq") == ("constant", 0.0)
-    assert training("fedseq", train={"schedule": "cosine"}) == ("cosine", 0.0)
+    assert training("fedseq") == (None, None)
+    assert training("fedseq", train={"schedule": "cosine"}) == ("cosine", None)
 
 
 def test_two_names_that_say_how_to_train_are_refused(monkeypatch):
@@ -57,10 +58,12 @@ def test_two_names_that_say_how_to_train_are_refused(monkeypatch):
 
 def test_comparisons_leave_to_methods_what_is_not_set():
     plain, own = (
-        [with_training_of_method(each).train for _, each in experiments(comparison(["fedseq", "relay"], **settings))]
+        [each.train for _, each in experiments(comparison(["fedseq", "relay"], **settings))]
         for settings in ({}, {"train": {"clip": 0, "schedule": "constant"}})
     )
-    assert [(train.schedule.name, train.clip) for train in plain] == [("constant", 0.0), ("cosine", 1.0)]
+    shown = differing_settings({each.method: each for _, each in experiments(comparison(["fedseq", "relay"]))})
+    assert {"train.schedule.name", "train.clip"} <= set(shown)
+    assert [(train.schedule.name, train.clip) for train in plain] == [(None, None), ("cosine", 1.0)]
     assert [(train.schedule.name, train.clip) for train in own] == [("constant", 0.0), ("constant", 0.0)]
 
 

@@ -86,7 +86,7 @@ def test_a_name_alone_or_with_options():
     [
         ({"schedule": "step"}, "train.schedule.factor: is required with 'step', such as 0.5"),
         ({"schedule": "warmup"}, "train.schedule.rounds: is required with 'warmup', such as 5"),
-        ({"schedule": {"floor": 0.1}}, "train.schedule.floor: has no effect without a name; only with cosine"),
+        ({"schedule": {"floor": 0.1}}, "train.schedule.floor: needs a name too: cosine"),
         (
             {"schedule": {"name": "cosine", "then": "cosine"}},
             "train.schedule.then: has no effect with 'cosine'; only with warmup",

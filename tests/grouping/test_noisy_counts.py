@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.noisy_counts import noisy_counts
+from fedrelay.grouping.noisy_counts import MIN_EPSILON, noisy_counts
 from fedrelay.rng import secret_uniform
 
 EVEN = (np.arange(2_000_000) + 0.5) / 2_000_000
@@ -14,8 +14,9 @@ EVEN = (np.arange(2_000_000) + 0.5) / 2_000_000
 
 def chances(count, epsilon):
     """The chance of every noisy number, from those of the two halves of the noise."""
-    up = noisy_counts(np.zeros_like(EVEN, dtype=np.int64), epsilon, np.stack([EVEN, np.ones_like(EVEN)]))
-    down = 100 - noisy_counts(np.full(len(EVEN), 100), epsilon, np.stack([np.ones_like(EVEN), EVEN]))
+    base, none = np.full(len(EVEN), 100), np.ones_like(EVEN)
+    up = noisy_counts(base, epsilon, np.stack([EVEN, none])) - base
+    down = base - noisy_counts(base, epsilon, np.stack([none, EVEN]))
     halves = [np.bincount(half, minlength=101)[:101] / len(EVEN) for half in (up, down)]
     noise = np.convolve(halves[0], halves[1][::-1])  # from −100 to 100
     found = np.zeros(40)
@@ -47,6 +48,14 @@ def test_counts_stay_counts(counts, epsilon, seed):
     assert found.dtype == np.int64
     assert found.shape == (len(counts),)
     assert (found >= 0).all()
+    assert (found <= sum(counts)).all()
+
+
+def test_the_least_epsilon_hides_everything():
+    """Noise is far larger than the counts, so all of them end at one of the bounds."""
+    counts = np.array([40, 0, 3, 7, 500, 12])
+    found = noisy_counts(counts, MIN_EPSILON, secret_uniform(12))
+    assert set(found.tolist()) <= {0, counts.sum()}
 
 
 def test_secret_numbers_are_uniform_and_never_zero():

@@ -243,6 +243,7 @@ def node(
     from fedrelay.engines.flower.credentials import authority, private_key
     from fedrelay.engines.flower.node.hop_checkpoints import CheckpointRule
     from fedrelay.engines.flower.node.node_table import MIN_ROWS, NodeTable
+    from fedrelay.engines.flower.node.noisy_histogram import epsilons_of_draws
     from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy, PrivacyBudget
     from fedrelay.engines.flower.node.serve_loop import serve
     from fedrelay.engines.flower.node.service import NodeService
@@ -251,6 +252,7 @@ def node(
     from fedrelay.engines.flower.sealing import NodeIdentity
     from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
     from fedrelay.experiment.method_catalogue import load_plugins
+    from fedrelay.grouping.noisy_counts import MIN_EPSILON
     from fedrelay.local.model_checks import check_device
     from fedrelay.user_code import call_function, import_from_current_folder
 
@@ -267,8 +269,12 @@ def node(
         _refuse(of_tables, "has an effect only with a table, a .csv or .parquet file; remove it")
     if histogram_epsilon is not None:
         _refuse({"--histogram-epsilon": not share_histogram}, "needs --share-histogram")
-        if not 0 < histogram_epsilon < math.inf:
-            raise SpecError(f"--histogram-epsilon: must be greater than 0, got {histogram_epsilon:g}")
+        _refuse({"--histogram-epsilon": has_table}, "has no effect on a table, which shares its labels without noise")
+        by_label = {"--holdout": holdout, "--validation": validation}
+        _refuse(by_label, "sets samples aside by their labels, which --histogram-epsilon does not cover; remove one")
+        _refuse({"--histogram-epsilon": classes is None}, "needs --classes: the highest label would show")
+        if not MIN_EPSILON <= histogram_epsilon < math.inf:
+            raise SpecError(f"--histogram-epsilon: must be at least {MIN_EPSILON:g}, got {histogram_epsilon:g}")
     trusted, secret = authority(ca), private_key(key)  # before samples are read, which may take long
     pinned = pinned_keys(roster) if roster is not None else {}
     if roster is not None:
@@ -288,7 +294,7 @@ def node(
     else:
         of_table = "shares sums of its columns without noise, which --require-dp excludes; serve encoded rows as .npz"
         _refuse({f"--data {data}": has_table}, of_table)
-        _refuse(revealing, "reveals something about samples without noise; it cannot be used with --require-dp")
+        _refuse(revealing, "reveals something about samples that --require-dp does not cover; remove one")
     policy = None if require_dp is None else OwnerPrivacyPolicy(require_dp, require_clip)
     if not 0 <= validation < 1:  # such as nan
         raise SpecError(f"--validation: must be at least 0 and less than 1, got {validation:g}")
@@ -339,6 +345,8 @@ def node(
         f"{facts.samples:,} samples to train on, {facts.tests:,} held out{choosing}; "
         f"class counts of train samples are {shared}. Stop this node with Ctrl-C."
     )
+    if histogram_epsilon is not None and len(spent := epsilons_of_draws(place)) > 1:
+        output.note(f"Noisy class counts were drawn {len(spent)} times here; their ε add up to {sum(spent):g}.")
     if 0 < samples.test.size < min_evaluated:
         kept = f"{samples.test.size:,} held-out samples are fewer than --min-evaluated"
         output.note(f"Models are not evaluated here: {kept}.")

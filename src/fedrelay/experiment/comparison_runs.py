@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrelay.errors import SpecError
-from fedrelay.experiment.method import build_method
+from fedrelay.experiment.method import build_method, with_train_settings_of_method
 from fedrelay.experiment.method_catalogue import load_plugins
 from fedrelay.experiment.method_grammar import ParsedMethod, parse_method
 from fedrelay.experiment.spec import PARTS, Comparison, ComparisonEntry, Experiment, validate
@@ -40,7 +40,8 @@ def experiments(comparison: Comparison) -> list[tuple[ComparisonEntry, Experimen
         settings = {**common, **own, "method": entry.method}
         if entry.attack:  # an attack with a name replaces the common one
             settings["attack"] = {**({} if "name" in entry.attack else common["attack"]), **entry.attack}
-        runs += [(entry, validate(Experiment, {**settings, "seed": seed})) for seed in comparison.seeds]
+        seeded = [validate(Experiment, {**settings, "seed": seed}) for seed in comparison.seeds]
+        runs += [(entry, with_train_settings_of_method(experiment)) for experiment in seeded]
     resolved = with_watched_classes(with_public_samples([experiment for _, experiment in runs]))
     return [(entry, experiment) for (entry, _), experiment in zip(runs, resolved, strict=True)]
 

@@ -107,7 +107,7 @@ def build_method(experiment: Experiment) -> Method:
     """
     load_plugins(experiment.plugins)
     given = parse_method(experiment.method)
-    train = _training(given, experiment.train)
+    train = _train_settings(given, experiment.train)
     kinds = dict(given.parts())
     for name in experiment.terms:
         if f"terms.{name}" not in kinds:
@@ -136,7 +136,12 @@ def build_method(experiment: Experiment) -> Method:
         given.training,
         parts.get("warmup"),
         clock,
-        {**resolved_options({**parts, "clock": clock}), "sampling": experiment.sampling or given.sampling},
+        {
+            **resolved_options({**parts, "clock": clock}),
+            "sampling": experiment.sampling or given.sampling,
+            "train.schedule.name": train.schedule.name or "constant",
+            "train.clip": train.clip or 0.0,
+        },
     )
     method.route.check_sampling(method.sampling)
     for term in method.terms:
@@ -154,17 +159,16 @@ def build_method(experiment: Experiment) -> Method:
     return method
 
 
-def with_training_of_method(experiment: Experiment) -> Experiment:
-    """The experiment with what its method says about training written out, where the spec leaves it open."""
+def with_train_settings_of_method(experiment: Experiment) -> Experiment:
+    """The experiment with the train settings that its method brings written out, where the spec leaves them open."""
     load_plugins(experiment.plugins)
-    train = _training(parse_method(experiment.method), experiment.train)
+    train = _train_settings(parse_method(experiment.method), experiment.train)
     return experiment.model_copy(update={"train": train})
 
 
-def _training(given: ParsedMethod, train: TrainSettings) -> TrainSettings:
-    schedule = train.schedule.name or given.schedule or "constant"
-    clip = train.clip if train.clip is not None else given.clip or 0.0
-    return train.model_copy(update={"schedule": train.schedule.model_copy(update={"name": schedule}), "clip": clip})
+def _train_settings(given: ParsedMethod, train: TrainSettings) -> TrainSettings:
+    schedule = train.schedule.model_copy(update={"name": train.schedule.name or given.schedule})
+    return train.model_copy(update={"schedule": schedule, "clip": given.clip if train.clip is None else train.clip})
 
 
 def _refuse_parts_that_need_a_merge(given: ParsedMethod, server: ServerStage) -> None:

@@ -109,7 +109,7 @@ class MethodEntry:
     defaults: Mapping[str, Options] = field(default_factory=dict)
     """Part → options that differ from the part's own defaults; may include terms that other names bring."""
 
-    def training_settings(self) -> dict[str, Any]:
+    def train_settings(self) -> dict[str, Any]:
         """What the name says about training: setting → value."""
         given = {"train.schedule": self.schedule, "train.clip": self.clip}
         return {setting: value for setting, value in given.items() if value is not None}
@@ -209,7 +209,7 @@ METHODS: dict[str, MethodEntry] = {
         defaults={"grouping": {"assign": "greedy", "distance": "kl"}},
     ),
     "relay": MethodEntry(
-        "experimental: balanced groups drawn anew in each pass over all clients, and look-ahead",
+        "experimental: balanced groups drawn anew in each pass over all clients, look-ahead, cosine and clipping",
         route="chains.Chains",
         grouping="grouping.Grouping",
         sampling="passes",

@@ -91,7 +91,10 @@ def register(
     for what, value, kinds in (("training", training, get_args(Training)), ("sampling", sampling, get_args(Sampling))):
         if value not in kinds:
             raise SpecError(f"method {name!r}: {what} must be one of {', '.join(kinds)}, got {value!r}")
-    validate(TrainSettings, {"schedule": schedule or "constant", "clip": clip}, f"method {name!r}: ")
+    if not isinstance(schedule, str | None):
+        raise SpecError(f"method {name!r}: schedule must be the name of a schedule, such as 'cosine', got {schedule!r}")
+    named = {} if schedule is None else {"schedule": schedule}
+    train = validate(TrainSettings, {**named, "clip": clip}, f"method {name!r}: ")
     entry = MethodEntry(
         summary,
         route=route,
@@ -103,7 +106,7 @@ def register(
         training=training,
         sampling=sampling,
         schedule=schedule,
-        clip=clip,
+        clip=train.clip,
         server=dict(server or {}),
         defaults=dict(defaults or {}),
     )

@@ -39,7 +39,7 @@ def _refuse_settings_that_depend_on_rounds(prepared: PreparedExperiment) -> None
         if route.setting_that_depends_on_rounds:
             raise _refusal(route.setting_that_depends_on_rounds, route.advice_for_longer_runs)
     if prepared.experiment.train.depends_on_rounds:
-        raise _refusal("train.schedule", "")
+        raise _refusal("train.schedule", "set train.schedule=constant")
 
 
 def _refusal(setting: str, advice: str) -> SpecError:

@@ -43,7 +43,7 @@ from fedrelay.experiment.data_and_model import (
     with_own_data,
     without_classes,
 )
-from fedrelay.experiment.method import build_method, with_training_of_method
+from fedrelay.experiment.method import build_method, with_train_settings_of_method
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.experiment.spec import Experiment
 from fedrelay.grouping.profiles import PROFILES, ProfileInputs, ProfileOptions, ProfilingResult
@@ -174,8 +174,11 @@ def _check(run: PreparedRun) -> None:
     if method.privacy is not None and (method.profiles_clients or method.needs_class_counts):
         log.warning("clients send profiles or class counts, which epsilon of terms.dp does not cover")
     noisy = method.grouping is not None and method.grouping.epsilon is not None
-    if noisy and any(part.needs_class_counts for part in (method.merge, method.route)):
-        log.warning("grouping.epsilon: the merge or the order of routes uses exact class counts, without noise")
+    by_order = any(phase.route.needs_class_counts for phase in prepared.phases)
+    if noisy and (prepared.task_counts_classes or method.merge.needs_class_counts or by_order):
+        log.warning("grouping.epsilon: class weights, the merge or the order of routes use counts without noise")
+    if noisy and (experiment.data.validation or experiment.data.holdout):
+        log.warning("grouping.epsilon: samples are set aside by label, so one label can change more than two counts")
     if method.privacy is not None and not method.pools_data and shared_encoding(prepared.federation) is not None:
         log.warning("clients send sums of their tables without noise; epsilon does not cover them")
     of_terms = filter(None, (term.training_warning(experiment.train) for term in method.terms))
@@ -224,7 +227,7 @@ def prepare_without_groups(
     task: Task | None = None,
 ) -> PreparedExperiment:
     """A prepared experiment without its groups, which may take long to form."""
-    method, experiment = build_method(experiment), with_training_of_method(experiment)
+    method, experiment = build_method(experiment), with_train_settings_of_method(experiment)
     check_device(experiment.train.device)
     build_optimizer(experiment.train)
     experiment.train.learning_rate(1, experiment.rounds)  # a schedule of the user's own may be missing or fail

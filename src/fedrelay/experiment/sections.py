@@ -199,8 +199,9 @@ class LearningRateScheduleSettings(Section):
         for option in ("every", "factor", "floor", "rounds", "then"):
             if option not in used and getattr(self, option) != type(self).model_fields[option].default:
                 owners = ", ".join(name for name, options in _SCHEDULE_OPTIONS.items() if option in options)
-                given = "without a name" if self.name is None else f"with {self.name!r}"
-                raise ValueError(f"{option}: has no effect {given}; only with {owners}")
+                if self.name is None:
+                    raise ValueError(f"{option}: needs a name too: {owners}")
+                raise ValueError(f"{option}: has no effect with {self.name!r}; only with {owners}")
         if self.name == "step" and self.factor is None:
             raise ValueError("factor: is required with 'step', such as 0.5")
         if self.name == "warmup" and self.rounds is None:

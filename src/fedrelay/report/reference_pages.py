@@ -98,7 +98,7 @@ def _overview() -> Iterator[str]:
 def _defaults(entry: MethodEntry) -> str:
     """The defaults that a name changes."""
     sampling = [f"`sampling={entry.sampling}`"] if entry.sampling != "random" else []
-    training = (f"`{setting}={value}`" for setting, value in entry.training_settings().items())
+    training = (f"`{setting}={value}`" for setting, value in entry.train_settings().items())
     settings = (
         f"`{setting}={value}`"
         for part, options in {**entry.defaults, "server": entry.server}.items()

@@ -25,6 +25,7 @@ from fedrelay.experiment.spec import DataSettings
 from fedrelay.grouping.profiles import probe_network, task2vec
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.rotations import Rotations
+from fedrelay.runtime.run_folder_reader import RunFolderReader
 
 pytest.importorskip("cryptography", reason="the extra 'flower' is not installed")
 
@@ -140,6 +141,15 @@ def test_histograms_leave_a_node_only_if_it_says_so(make_nodes, use_nodes):
         fr.run("fedseq", engine="flower", data="nodes", **settings)
     use_nodes(make_nodes(digits(), share_histogram=True))
     assert fr.run("fedseq", engine="flower", data="nodes", **settings).complete
+
+
+def test_relay_forms_groups_by_noisy_histograms(make_nodes, use_nodes, tmp_path):
+    settings = {**TRAIN, "rounds": 2, "fraction": 0.5, "grouping.max_clients": 2, "engine": "flower", "data": "nodes"}
+    use_nodes(make_nodes(digits(), share_histogram=True, histogram_epsilon=1.0))
+    first, again = (fr.run("relay", **settings, out=tmp_path / name) for name in ("first", "again"))
+    assert first.summary()["weights_sha256"] == again.summary()["weights_sha256"]  # the same noise
+    stored = RunFolderReader.open(tmp_path / "first").experiment.train
+    assert (stored.schedule.name, stored.clip) == ("cosine", 1.0)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,14 @@ def test_exact_counts_beside_noisy_ones_are_a_warning(caplog):
         prepare(experiment("fedseq", **settings))
         assert "grouping.epsilon" not in caplog.text
         prepare(experiment("fedseq+feddisco", **settings))
-    assert "grouping.epsilon: the merge or the order of routes uses exact class counts, without noise" in caplog.text
+    assert "grouping.epsilon: class weights, the merge or the order of routes use counts without noise" in caplog.text
+
+
+def test_samples_that_are_set_aside_by_label_are_a_warning(caplog):
+    settings = {"data": {"name": "digits", "clients": 12, "validation": 0.2}, "model": "mlp"}
+    with caplog.at_level(logging.WARNING):
+        prepare(experiment("fedseq", **settings, grouping={"assign": "icg", "epsilon": 1.0}))
+    assert "grouping.epsilon: samples are set aside by label, so one label can change more than two" in caplog.text
 
 
 def test_owners_of_nodes_add_the_noise_themselves():

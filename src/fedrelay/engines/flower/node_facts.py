@@ -17,6 +17,7 @@ from fedrelay.data.node_samples import MAX_CLASSES
 from fedrelay.data.table_encoding import NumberSums, TableStatistics
 from fedrelay.engines.flower.sealing_certificate import SealingCertificate
 from fedrelay.experiment.spec import Section
+from fedrelay.grouping.noisy_counts import MIN_EPSILON
 from fedrelay.models.nested_inputs import Inputs
 
 MOST_COLUMNS = 100_000
@@ -119,7 +120,7 @@ class NodeFacts(Section):
     histogram: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] | None = None
     """Labels of every class; only if the owner shares it."""
 
-    histogram_epsilon: float | None = Field(None, gt=0)
+    histogram_epsilon: float | None = Field(None, ge=MIN_EPSILON)
     """The privacy of the histogram, if it has noise."""
 
     table: TableFacts | None = None
@@ -141,8 +142,12 @@ class NodeFacts(Section):
     def _consistent(self) -> Self:
         if self.histogram is not None and len(self.histogram) != self.classes:
             raise ValueError("the histogram has another number of classes")
-        exact = self.histogram is not None and self.histogram_epsilon is None
-        if exact and self.histogram and not self.target_shape and sum(self.histogram) != self.samples:
+        if self.histogram_epsilon is not None:
+            if self.histogram is None or self.target_shape:
+                raise ValueError("noise needs a histogram of one label a sample")
+            if max(self.histogram, default=0) > self.samples:
+                raise ValueError("the histogram has more samples of a class than there are samples")
+        elif self.histogram and not self.target_shape and sum(self.histogram) != self.samples:
             raise ValueError("the histogram has another number of samples")
         if self.table is not None and self.table.statistics.rows != self.samples + self.validations:
             # Without this, sums over more rows than were agreed would set the scaling of all nodes.

@@ -16,6 +16,7 @@ from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
 from fedrelay.experiment.spec import Section
 from fedrelay.grouping.distances import DistanceName
+from fedrelay.grouping.noisy_counts import MIN_EPSILON
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 
@@ -31,7 +32,7 @@ class ProfileOptions(Section):
 
     epsilon: float | None = Field(
         None,
-        gt=0,
+        ge=MIN_EPSILON,
         description="hist, counts: clients add noise to their class counts, so that the class of one sample is private "
         "with this ε; null: exact counts",
     )

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.errors import SpecError
 from fedrelay.grouping.distances import DistanceName
 from fedrelay.grouping.noisy_counts import noisy_counts
 from fedrelay.grouping.profiles.base import Profile, ProfileInputs, ProfileOptions, ProfilingResult, Vectors
@@ -29,6 +30,10 @@ class ClassCountsProfile(Profile):
     non_negative: ClassVar[bool] = True
     needs_class_counts: ClassVar[bool] = True
     options: ClassVar[frozenset[str]] = frozenset({"epsilon"})
+
+    def check_inputs(self, inputs: ProfileInputs, options: ProfileOptions) -> None:
+        if options.epsilon is not None and inputs.federation.target_shape:
+            raise SpecError("grouping.epsilon: is the privacy of one label; samples of these data have several")
 
     def compute(self, inputs: ProfileInputs, clients: NDArray[np.int64], options: ProfileOptions) -> ProfilingResult:
         rows = [inputs.federation.histogram(client) for client in clients.tolist()]

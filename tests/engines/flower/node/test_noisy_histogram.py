@@ -5,7 +5,7 @@ import stat
 import numpy as np
 import pytest
 
-from fedrelay.engines.flower.node.noisy_histogram import FILE, noisy_histogram
+from fedrelay.engines.flower.node.noisy_histogram import FILE, epsilons_of_draws, noisy_histogram
 from fedrelay.errors import DataError
 
 COUNTS = np.array([40, 0, 3, 7, 500, 12])
@@ -19,6 +19,7 @@ def test_noise_is_drawn_once_and_kept(tmp_path):
     assert len({first, other, changed}) == 3
     assert [noisy_histogram(tmp_path, COUNTS, 0.1) for _ in range(3)] == [first] * 3
     assert noisy_histogram(tmp_path, COUNTS, 0.2) == other
+    assert epsilons_of_draws(tmp_path) == [0.1, 0.2, 0.1]
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 

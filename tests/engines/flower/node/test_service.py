@@ -15,7 +15,7 @@ from fedrelay.engines.flower.messages import BadMessage, Message, pack_models, s
 from fedrelay.engines.flower.node.owner_privacy_policy import OwnerPrivacyPolicy
 from fedrelay.engines.flower.node.service import HIDDEN_ERROR
 from fedrelay.engines.flower.node_facts import NodeFacts
-from fedrelay.errors import EngineError
+from fedrelay.errors import EngineError, SpecError
 from fedrelay.experiment.part_serialization import REGISTERED, to_plain
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.grouping.profiles.confidence import ConfidenceProfiler
@@ -49,9 +49,26 @@ def test_a_shared_histogram_may_have_noise(make_service):
     assert facts.histogram_epsilon == 0.01
     assert facts.histogram != (4, 4)
     assert make_service(share_histogram=True, histogram_epsilon=0.01).facts().histogram == facts.histogram
-    exact = {**facts.model_dump(), "histogram": (4, 5), "histogram_epsilon": None}
-    with pytest.raises(ValueError, match="the histogram has another number of samples"):
-        NodeFacts.model_validate(exact)
+    for changes, problem in (
+        ({"histogram": (4, 5), "histogram_epsilon": None}, "the histogram has another number of samples"),
+        ({"histogram": (10**12, 0)}, "more samples of a class than there are samples"),
+        ({"histogram": None}, "noise needs a histogram of one label a sample"),
+        ({"histogram_epsilon": 1e-20}, "greater than or equal to 0.000001"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            NodeFacts.model_validate({**facts.model_dump(), **changes})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "needs a histogram that is shared"),
+        ({"share_histogram": True, "validation": 0.5}, "validation samples are chosen by label"),
+    ],
+)
+def test_noise_that_would_protect_less_than_it_says_is_refused(make_service, options, problem):
+    with pytest.raises(SpecError, match=f"histogram_epsilon: {problem}"):
+        make_service(histogram_epsilon=1.0, **options)
 
 
 def test_facts_name_the_plug_ins_that_the_owner_allows(make_service):

@@ -34,6 +34,11 @@ def noisy_histogram(folder: Path, counts: NDArray[np.int64], epsilon: float) -> 
     return tuple(noisy)
 
 
+def epsilons_of_draws(folder: Path) -> list[float]:
+    """The ε of every draw that was ever sent; what the server knows has their sum."""
+    return [drawn["epsilon"] for drawn in _read(folder / FILE)]
+
+
 def _read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []

@@ -70,7 +70,7 @@ from fedrelay.engines.flower.node_facts import InputFacts, NodeFacts, TableFacts
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients
-from fedrelay.errors import DataError, EngineError, FedRelayError
+from fedrelay.errors import DataError, EngineError, FedRelayError, SpecError
 from fedrelay.experiment.method_catalogue import import_built_in_parts
 from fedrelay.experiment.part_serialization import from_plain
 from fedrelay.experiment.spec import GuardSettings
@@ -182,6 +182,8 @@ class NodeService:
 
     def __post_init__(self) -> None:
         import_built_in_parts()  # requests may name any of their terms and profilers
+        if self.histogram_epsilon is not None:
+            self._check_noise_of_histogram()
         self.state_files = ClientStateFiles(self.folder / "states", self.keep_days)
         self.replies = ReplyCache(self.state_files)
         self.journal = AuditJournal(self.folder / "audit")
@@ -286,6 +288,17 @@ class NodeService:
             least_noise=None if self.policy is None else self.policy.noise,
             sealing=None if self.sealed is None else self.sealed.identity.certificate(),
         )
+
+    def _check_noise_of_histogram(self) -> None:
+        """Refuse noise that would protect less than it says."""
+        problems = {
+            "needs a histogram that is shared": not self.share_histogram,
+            "validation samples are chosen by label, so one label changes several counts": bool(self.validation),
+            "a table shares its labels and sums without noise": self.table is not None,
+            "is the privacy of one label; these samples have several": bool(self.data.target_shape),
+        }
+        for problem in (text for text, holds in problems.items() if holds):
+            raise SpecError(f"histogram_epsilon: {problem}")
 
     def _shared_histogram(self) -> tuple[int, ...] | None:
         if not self.share_histogram:
