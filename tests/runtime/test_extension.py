@@ -204,7 +204,8 @@ def test_impossible_numbers_of_rounds_are_refused(tmp_path, data, rounds, messag
 )
 def test_what_depends_on_the_number_of_rounds_is_refused(tmp_path, data, method, settings, setting):
     start(method, data, tmp_path / "run", rounds=3, **settings)
-    advice = "; in a run to extend later, give route.alpha a number" if setting == "route.alpha" else ""
+    ways = {"route.alpha": "give route.alpha a number", "train.schedule": "set train.schedule=constant"}
+    advice = f"; in a run to extend later, {ways[setting]}" if setting in ways else ""
     why = f"because {setting} depends on the number of rounds"
     message = f"^rounds: cannot be changed, {why}: .* start a new run{advice}$"
     with pytest.raises(fr.SpecError, match=message):

@@ -239,6 +239,7 @@ def node(
     from torch import nn
 
     from fedrelay.data.node_samples import open_owner_data
+    from fedrelay.data.noisy_counts import MIN_EPSILON
     from fedrelay.data.table_column_reader import is_table_file
     from fedrelay.engines.flower.credentials import authority, private_key
     from fedrelay.engines.flower.node.hop_checkpoints import CheckpointRule
@@ -252,7 +253,6 @@ def node(
     from fedrelay.engines.flower.sealing import NodeIdentity
     from fedrelay.engines.flower.wire.node_side_connection import NodeSideConnection
     from fedrelay.experiment.method_catalogue import load_plugins
-    from fedrelay.grouping.noisy_counts import MIN_EPSILON
     from fedrelay.local.model_checks import check_device
     from fedrelay.user_code import call_function, import_from_current_folder
 

@@ -212,9 +212,9 @@ def test_models_mixed_by_clients_samples_are_refused():
 
 def test_profiles_are_warned_of(small, caplog):
     fr.plan("fedseq+dp", **small)
-    assert "epsilon does not cover them" not in caplog.text
+    assert "which epsilon of terms.dp does not cover" not in caplog.text
     fr.plan("fedgsp+dp", **small)
-    assert "epsilon does not cover them" in caplog.text
+    assert "clients send profiles or class counts, which epsilon of terms.dp does not cover" in caplog.text
 
 
 def test_frozen_parameters_get_no_noise_and_do_not_leave(toy):

@@ -14,10 +14,10 @@ from torch import Tensor
 from fedrelay.data.evaluation_samples import EvaluationSet
 from fedrelay.data.federation import SampleKind
 from fedrelay.data.node_samples import MAX_CLASSES
+from fedrelay.data.noisy_counts import MIN_EPSILON
 from fedrelay.data.table_encoding import NumberSums, TableStatistics
 from fedrelay.engines.flower.sealing_certificate import SealingCertificate
 from fedrelay.experiment.spec import Section
-from fedrelay.grouping.noisy_counts import MIN_EPSILON
 from fedrelay.models.nested_inputs import Inputs
 
 MOST_COLUMNS = 100_000

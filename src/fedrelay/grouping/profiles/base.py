@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedrelay.cost.ledger import SetupCost, SetupTransfer
 from fedrelay.data.federation import Federation
+from fedrelay.data.noisy_counts import MIN_EPSILON
 from fedrelay.experiment.spec import Section
 from fedrelay.grouping.distances import DistanceName
-from fedrelay.grouping.noisy_counts import MIN_EPSILON
 from fedrelay.local.client_profiler import ClientProfiler, ProfileVector
 from fedrelay.local.trainer import TrainingJob
 

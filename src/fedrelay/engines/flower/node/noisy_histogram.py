@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedrelay.data.noisy_counts import noisy_counts
 from fedrelay.errors import DataError
 from fedrelay.files import write_atomically
-from fedrelay.grouping.noisy_counts import noisy_counts
 from fedrelay.rng import secret_uniform
 
 FILE = "noisy-histogram.json"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrelay.grouping.noisy_counts import MIN_EPSILON, noisy_counts
+from fedrelay.data.noisy_counts import MIN_EPSILON, noisy_counts
 from fedrelay.rng import secret_uniform
 
 EVEN = (np.arange(2_000_000) + 0.5) / 2_000_000
