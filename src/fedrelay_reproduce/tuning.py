@@ -10,8 +10,9 @@
    have, and the better of the two is chosen.
 
 Rule 5 is of 2026-11-18, after most claims of scale medium had been judged: FedSeq's learning rate, best by one point
-after a third of the rounds, ended five points below the next one. It applies to all methods alike. Below a claim whose
-tuning has no whole runs, the choice was made before this rule, and may be such a choice.
+after a third of the rounds, ended five points below the next one on test samples (claim 7, two seeds). It applies to
+all methods alike. Below a claim whose tuning has no whole runs, the choice was made before this rule, and may be such a
+choice.
 
 `python -m fedrelay_reproduce.tuning NAME` runs a tuning, continues it after an interruption, and writes what was
 chosen, with every trial, to a JSON file of this package. Claims read their settings from there. With `--results FOLDER`

@@ -109,11 +109,6 @@ class MethodEntry:
     defaults: Mapping[str, Options] = field(default_factory=dict)
     """Part → options that differ from the part's own defaults; may include terms that other names bring."""
 
-    def train_settings(self) -> dict[str, Any]:
-        """What the name says about training: setting → value."""
-        given = {"train.schedule": self.schedule, "train.clip": self.clip}
-        return {setting: value for setting, value in given.items() if value is not None}
-
     def parts(self) -> dict[str, type[Section]]:
         """The parts by their place in a spec: `warmup`, `route`, `grouping`, `terms.prox`, `merge`, `server`."""
         found: dict[str, type[Section] | None] = {

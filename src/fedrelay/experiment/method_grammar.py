@@ -47,6 +47,11 @@ class ParsedMethod:
     clip: float | None
     defaults: Mapping[str, Options]
 
+    def train_settings(self) -> dict[str, Any]:
+        """What the method says about training: setting → value."""
+        given = {"train.schedule": self.schedule, "train.clip": self.clip}
+        return {setting: value for setting, value in given.items() if value is not None}
+
     def options(self, place: str, part: type[Section]) -> dict[str, FieldInfo]:
         """The options of a part that this method accepts."""
         counted = place == "grouping" and self.route.chooses_group_count

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from fedrelay.cost.devices import ClockSettings
 from fedrelay.experiment.method_catalogue import METHODS, MethodEntry
-from fedrelay.experiment.method_grammar import parse_method
+from fedrelay.experiment.method_grammar import ParsedMethod, parse_method
 from fedrelay.experiment.part_docs import documentation, flat_options, meaning, options_of
 from fedrelay.experiment.spec import SECTIONS, Comparison, Experiment, FaultKind, FaultSettings, Section, shortcuts
 from fedrelay.tuning.settings import TuneSettings
@@ -92,13 +92,13 @@ def _overview() -> Iterator[str]:
         terms = ", ".join(_link(term) for term in plan.terms.values()) or "–"
         before = f"{_link(plan.warmup)}, then " if plan.warmup else ""
         parts = f"{before}{_link(plan.route)} | {grouping} | {terms} | {_link(plan.merge)}"
-        yield f"| `{name}` | {entry.summary} | {parts} | {_defaults(entry)} |"
+        yield f"| `{name}` | {entry.summary} | {parts} | {_defaults(entry, plan)} |"
 
 
-def _defaults(entry: MethodEntry) -> str:
+def _defaults(entry: MethodEntry, plan: ParsedMethod) -> str:
     """The defaults that a name changes."""
     sampling = [f"`sampling={entry.sampling}`"] if entry.sampling != "random" else []
-    training = (f"`{setting}={value}`" for setting, value in entry.train_settings().items())
+    training = (f"`{setting}={value}`" for setting, value in plan.train_settings().items())
     settings = (
         f"`{setting}={value}`"
         for part, options in {**entry.defaults, "server": entry.server}.items()

@@ -14,7 +14,6 @@ from fedrelay.engines.local.simulation_engine import can_fork, cores
 from fedrelay.errors import DivergedError, NoUpdateAcceptedError, RunFolderError
 from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
 from fedrelay.experiment.data_and_model import OwnModel, with_absolute_paths
-from fedrelay.experiment.method import with_train_settings_of_method
 from fedrelay.experiment.spec import ComparisonEntry, EngineSettings, Experiment
 from fedrelay.runtime.comparison import run_entry
 from fedrelay.runtime.comparison_result import run_folder
@@ -108,8 +107,7 @@ class TrialRun:
 def _other_settings(records: RunFolderReader, wanted: Experiment) -> list[str]:
     """The settings of a run that are not those that are wanted, apart from what a run fills in or may change."""
     there = records.experiment
-    wanted = with_train_settings_of_method(with_absolute_paths(wanted))
-    [wanted] = with_watched_classes(with_public_samples([wanted]))
+    [wanted] = with_watched_classes(with_public_samples([with_absolute_paths(wanted)]))
     model = wanted.model.model_copy(update={"name": wanted.model.name or there.model.name})
     metric = wanted.eval.model_copy(update={"metric": wanted.eval.metric or there.eval.metric})
     wanted = wanted.model_copy(update={"model": model, "eval": metric})

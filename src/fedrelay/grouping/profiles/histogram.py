@@ -4,7 +4,7 @@ Papers: the class histograms of S. Zeng et al., FedGSP, DASFAA 2022 (counts), an
 FedSeq, ICPR 2022 (shares).
 
 Rule: V_k counts the labels of client k by class; q_k = V_k / Σ V_k. With `epsilon`, every client adds noise to V_k
-before it sends it (`fedrelay.data.noisy_counts.py`); in a simulation the noise comes from the run's seed.
+before it sends it (`fedrelay/data/noisy_counts.py`); in a simulation the noise comes from the run's seed.
 
 Deviations: none without `epsilon`. Every client sends its histogram to the server; the other profiles exist to avoid
 that. A client whose labels are all ignored (padding only), or whose noisy counts are all 0, has equal shares.

@@ -39,8 +39,7 @@ def method_list(catalogue: Mapping[str, MethodEntry], plugins: Mapping[str, Entr
 def method_page(plan: ParsedMethod, described: Callable[[type[Section]], str]) -> Iterator[RenderableType]:
     """Show a method's parts: the docstring of each part's file, and its options."""
     yield Text(plan.name, style="bold")
-    train = {"train.schedule": plan.schedule, "train.clip": plan.clip}
-    given = {setting: f"{value}" for setting, value in train.items() if value is not None}
+    given = {setting: f"{value}" for setting, value in plan.train_settings().items()}
     yield facts_grid({**{where: part.__name__ for where, part in plan.parts()}, "sampling": plan.sampling, **given})
     shown: set[tuple[str, str]] = set()
     for where, part in plan.parts():

@@ -297,8 +297,8 @@ class NodeService:
             "a table shares its labels and sums without noise": self.table is not None,
             "is the privacy of one label; these samples have several": bool(self.data.target_shape),
         }
-        for problem in (text for text, holds in problems.items() if holds):
-            raise SpecError(f"histogram_epsilon: {problem}")
+        if found := [text for text, holds in problems.items() if holds]:
+            raise SpecError(f"histogram_epsilon: {found[0]}")
 
     def _shared_histogram(self) -> tuple[int, ...] | None:
         if not self.share_histogram:
