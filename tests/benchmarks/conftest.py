@@ -20,7 +20,9 @@ def load_benchmark() -> Callable[[str], ModuleType]:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # dataclasses look themselves up there
-        spec.loader.exec_module(module)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(path.parent)  # as if it were run: scripts import each other
+            spec.loader.exec_module(module)
         return module
 
     return load
