@@ -43,10 +43,11 @@ SECTIONS = {
     "Scale medium": "the same at scale medium",
     "Shows": "measures to show beside the checks, with commas; default accuracy_last",
     "Reading": "as `Reading (small, holds)`: what to make of that verdict, written after the run",
+    "Remark": "as `Remark (small, holds)`: two or three words that follow this verdict wherever it is shown",
 }
 """Paragraphs of a claim's docstring, after the claim itself. The first four are required."""
 
-_READING = re.compile(rf"Reading \(({'|'.join(SCALES)}), ({'|'.join(get_args(Verdict))})\)")
+_ON_A_VERDICT = re.compile(rf"(Reading|Remark) \(({'|'.join(SCALES)}), ({'|'.join(get_args(Verdict))})\)")
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ class Claim:
         found = {"title": title.removesuffix(".")}
         for paragraph in paragraphs:
             label, _, text = paragraph.partition(": ")
-            if label not in SECTIONS and not _READING.fullmatch(label):
+            if label not in SECTIONS and not _ON_A_VERDICT.fullmatch(label):
                 raise fr.SpecError(f"docstring: {unknown('paragraph', label, SECTIONS)}")
             found[label] = text
         for label in list(SECTIONS)[:4]:
@@ -237,6 +238,10 @@ class Claim:
     def reading(self, scale: Scale, verdict: Verdict) -> str | None:
         """What to make of a verdict at a scale."""
         return self.sections.get(f"Reading ({scale}, {verdict})")
+
+    def remark(self, scale: Scale, verdict: Verdict) -> str | None:
+        """What has to follow a verdict at a scale wherever it is shown."""
+        return self.sections.get(f"Remark ({scale}, {verdict})")
 
     def seed_count(self, scale: Scale, wanted: int | None = None) -> int:
         """How many seeds there are."""

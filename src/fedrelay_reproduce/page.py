@@ -116,6 +116,8 @@ def verdict_words(entry: Entry) -> str:
         marks.append("arithmetic alone")
     elif _rests_on_weak_checks(entry):
         marks.append("weakly")
+    if remark := entry.get("remark"):
+        marks.append(remark)
     return f"{entry['verdict']} ({', '.join(marks)})" if marks else str(entry["verdict"])
 
 
@@ -152,6 +154,7 @@ def margin_words(check: Entry) -> str:
         return _with_unit(spread(_scaled(check, check["margins"])), unit)
     mean, low, high = _scaled(check, (fmean(check["margins"]), *interval))
     decimals = max(0, 1 - math.floor(math.log10((high - low) / 2)))
+    mean, low, high = (round(value, decimals) + 0.0 for value in (mean, low, high))  # no -0.0
     return _with_unit(f"{mean:,.{decimals}f} [{low:,.{decimals}f}, {high:,.{decimals}f}]", unit)
 
 
@@ -170,10 +173,8 @@ def tally(claims: Claims, entries: Entries) -> str:
     found = Counter("arithmetic" if _is_arithmetic(entry) else entry["verdict"] for entry in known)
     one = {"holds": "holds", "does not hold": "does not", "inconclusive": "is inconclusive", NOT_RUN: "was not run"}
     many = {"holds": "hold", "does not hold": "do not", "inconclusive": "are inconclusive", NOT_RUN: "were not run"}
-    weak = Counter(entry["verdict"] for entry in known if not _is_arithmetic(entry) and _rests_on_weak_checks(entry))
     parts = [
-        f"{found[verdict]} {(one if found[verdict] == 1 else many)[verdict]}"
-        + (f" ({weak[verdict]} of them weakly)" if weak[verdict] else "")
+        f"{found[verdict]} {(one if found[verdict] == 1 else many)[verdict]}{_limits(known, verdict)}"
         for verdict in many
         if found[verdict] or verdict != NOT_RUN
     ]
@@ -181,6 +182,15 @@ def tally(claims: Claims, entries: Entries) -> str:
     parts += [f"{found['arithmetic']} {rest} on arithmetic alone"] if found["arithmetic"] else []
     ours = any(map(_is_ours, claims.values()))
     return f"Of {found.total()} claims {', '.join(parts)}." + (f" {first_edition().tally}" if ours else "")
+
+
+def _limits(entries: Sequence[Entry], verdict: str) -> str:
+    """What limits a verdict, for the claims that have it: ` (1 of them weakly; 24: stand-in data)`."""
+    empirical = [entry for entry in entries if entry["verdict"] == verdict and not _is_arithmetic(entry)]
+    weak = sum(map(_rests_on_weak_checks, empirical))
+    parts = [f"{weak} of them weakly"] if weak else []
+    parts += [f"{entry['claim']}: {entry['remark']}" for entry in empirical if entry.get("remark")]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def spread(values: Sequence[float]) -> str:

@@ -44,6 +44,7 @@ def entry_of(scaled: ScaledClaim, problems: Mapping[str, str] = MappingProxyType
         **head,
         "seeds": list(scaled.seeds),
         "verdict": verdict,
+        "remark": scaled.claim.remark(scaled.scale, verdict),
         "checks": [asdict(check) for check in checks],
         "failed_runs": [
             f"{name}, seed {seed}: {problem}"

@@ -89,11 +89,14 @@ def test_merged():
 
 
 def test_the_docstring_holds_the_words():
-    claim = Claim(1, TEXT + "\nReading (small, holds): as\nhoped\n", criterion, {"only": ONLY})
+    after = "\nReading (small, holds): as\nhoped\n\nRemark (small, holds): of little use\n"
+    claim = Claim(1, TEXT + after, criterion, {"only": ONLY})
     assert claim.title == "One is better"
     assert claim.sections["Published"] == "2 against 1"
     assert claim.reading("small", "holds") == "as hoped"
     assert claim.reading("small", "inconclusive") is None
+    assert claim.remark("small", "holds") == "of little use"
+    assert claim.remark("medium", "holds") is None
 
 
 def test_it_is_known_what_a_criterion_uses(tmp_path):

@@ -142,8 +142,8 @@ def test_a_model_far_from_a_level_says_nothing_there():
     """One hop with a model of 84 % is not three measurements."""
     attack = GanAttackResult(1, (GanObservation(1, None, 0.84, None, 653.8),), None, None)
     assert distances(attack) == {
-        "visits": 1, "fid_60": None, "model_60": None, "fid_70": None, "model_70": None,
-        "fid_80": 653.8, "model_80": 0.84,
+        "visits": 1, "fid_60": None, "model_60": None, "visits_60": None, "fid_70": None, "model_70": None,
+        "visits_70": None, "fid_80": 653.8, "model_80": 0.84, "visits_80": 1,
     }  # fmt: skip
 
 

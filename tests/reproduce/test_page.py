@@ -10,6 +10,7 @@ from fedrelay_reproduce.page import (
     BEGIN,
     END,
     headline_table,
+    margin_words,
     our_numbers,
     reproduction_page,
     spread,
@@ -62,7 +63,7 @@ def test_a_verdict_that_rests_on_little_is_marked(scale, seeds, words):
 
 def test_the_rules_stand_on_the_page_and_so_do_all_words():
     page = reproduction_page({}, {}, {})
-    assert "Rules and criteria were fixed before the runs of this edition" in page
+    assert "These were relaxed: 3 (one comparison fewer)" in page
     assert "| `speed_up` | How many times fewer rounds a run needs than the baseline to reach an accuracy |" in page
     assert "| `balance_ratio` | rarest over most frequent class in a group, mean over groups |" in page
 
@@ -162,6 +163,19 @@ def test_runs_that_failed_are_named_and_readings_belong_to_a_verdict():
     assert "- fedseq, seed 2: diverged\n" in page
     assert "As hoped." in page
     assert "A pity." not in page
+
+
+def test_a_remark_follows_its_verdict_wherever_it_is_shown():
+    entry = {**ENTRY, "remark": "stand-in data"}
+    page = reproduction_page({1: claim(1)}, {1: entry}, {})
+    assert "| small | 3:20 | holds (stand-in data) |" in page
+    assert "**Holds (stand-in data)**" in page
+    assert "Of 1 claims 1 holds (1: stand-in data), 0 do not" in page
+
+
+def test_margins_have_no_negative_zero():
+    check = {**ENTRY["checks"][0], "margins": [0.0, 8.1], "interval": (-0.04, 8.1)}
+    assert margin_words(check) == "4.0 [0.0, 8.1]"
 
 
 def test_every_claim_has_its_command_and_time():

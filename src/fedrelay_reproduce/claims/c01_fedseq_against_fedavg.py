@@ -106,7 +106,7 @@ LENET = ALPHA_0.but(
     {
         "methods": [
             {"method": "fedavg", "train": {"lr": 0.1}},
-            {"method": "fedseq", "train": {"lr": 0.1}},
+            {"method": "fedseq", "train": {"lr": 0.03}},
             {"method": "scaffold", "train": {"lr": 0.03}},
         ]
     },

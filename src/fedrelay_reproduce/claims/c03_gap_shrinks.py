@@ -1,6 +1,6 @@
 """The gap between FedSeq and FedAvg shrinks as clients become alike.
 
-Source: Silvi et al., IEEE Access 2024
+Source: Silvi et al., IEEE Access 2024, table 2
 
 In short: gain 10.6 points at α = 0, 5.4 at α = 0.5
 

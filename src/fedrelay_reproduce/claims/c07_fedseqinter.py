@@ -22,19 +22,10 @@ Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 """
 
 from fedrelay_reproduce import Check, Claim, Condition, Results, rounds_to
-from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0, at_rate
+from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
 from fedrelay_reproduce.claims.c02_speed_up import CENTRALISED
 
 INTER = ALPHA_0.but("07/inter", {"methods": ["fedseqinter"]}, medium={})
-
-FEDSEQ_RATES = ALPHA_0.but(
-    "07/fedseq_rates",
-    {"methods": [at_rate("fedseq", 0.03), at_rate("fedseq", 0.1, clip=10)]},
-    medium={},
-    tuned={},
-    only="medium",
-)
-"""FedSeq with the learning rate of FedSeqInter, and with clipped gradients."""
 
 
 def criterion(alpha_0: Results, inter: Results, centralised: Results) -> list[Condition]:
@@ -47,10 +38,4 @@ def criterion(alpha_0: Results, inter: Results, centralised: Results) -> list[Co
     ]
 
 
-CLAIM = Claim(
-    7,
-    __doc__,
-    criterion,
-    {"alpha_0": ALPHA_0, "inter": INTER, "centralised": CENTRALISED},
-    supplements={"fedseq_rates": FEDSEQ_RATES},
-)
+CLAIM = Claim(7, __doc__, criterion, {"alpha_0": ALPHA_0, "inter": INTER, "centralised": CENTRALISED})

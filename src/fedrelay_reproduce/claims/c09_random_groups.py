@@ -26,9 +26,8 @@ Shows: accuracy_last, balance_ratio, covered_classes, median_cpd
 
 from typing import Any
 
-from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results, mean
+from fedrelay_reproduce import Check, Claim, Condition, Results, mean
 from fedrelay_reproduce.claims.c01_fedseq_against_fedavg import ALPHA_0
-from fedrelay_reproduce.claims.c07_fedseqinter import FEDSEQ_RATES
 
 Settings = dict[str, Any]
 
@@ -71,23 +70,6 @@ GROUPS = ALPHA_0.but(
 )
 
 
-def at_lower_rate(grouping: str) -> ClaimExperiment:
-    """Groups with a third of the learning rate, which was tuned with greedy ones for a third of the rounds."""
-    method = next(each for each in methods(MEDIUM) if each["label"] == grouping)
-    lower = {**method, "label": f"{grouping}, lr 0.03", "train": {"lr": 0.03}}
-    return TRAINING.but(f"09/{grouping}_rates", {"methods": [lower]}, medium={}, tuned={}, only="medium")
-
-
-LONGER = TRAINING.but(
-    "09/longer",
-    {"methods": [each for each in methods(MEDIUM) if each["label"] in ("random", "kmeans")]},
-    medium={"rounds": 900, "eval": {"every": 15, "last": 10}},
-    only="medium",
-    seeds=1,
-)
-"""Whether the gap closes with three times as many rounds."""
-
-
 def criterion(alpha_0: Results, training: Results, groups: Results) -> list[Condition]:
     chosen = mean(alpha_0["fedseq"].accuracy_last, *(training[name].accuracy_last for name in ("kmeans", "icg")))
     balance = mean(groups["kmeans"].balance_ratio, groups["icg"].balance_ratio) - groups["random"].balance_ratio
@@ -102,15 +84,4 @@ def criterion(alpha_0: Results, training: Results, groups: Results) -> list[Cond
     ]
 
 
-CLAIM = Claim(
-    9,
-    __doc__,
-    criterion,
-    {"alpha_0": ALPHA_0, "training": TRAINING, "groups": GROUPS},
-    supplements={
-        "random_rates": at_lower_rate("random"),
-        "kmeans_rates": at_lower_rate("kmeans"),
-        "greedy_rates": FEDSEQ_RATES,
-        "longer": LONGER,
-    },
-)
+CLAIM = Claim(9, __doc__, criterion, {"alpha_0": ALPHA_0, "training": TRAINING, "groups": GROUPS})

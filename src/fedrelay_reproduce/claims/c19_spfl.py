@@ -134,14 +134,8 @@ def same_start(base: ClaimExperiment, folder: str) -> ClaimExperiment:
 
 
 SAME_START = same_start(WARM, "19/same_start")
-SAME_WORK = SAME_START.but(
-    "19/same_work",
-    {"methods": [{"method": "fedavg", "label": "fedavg, lower rate after 40", "train": LOWER}]},
-    medium={"rounds": 340},
-    tuned={},
-    only="medium",
-)
-"""FedAvg with as many client updates as 40 rounds of FedAvg and 30 of SPFL."""
+MORE_ROUNDS = WARM.but("19/more_rounds", {"methods": ["fedavg"]}, medium={"rounds": 140}, only="medium")
+"""FedAvg with as many client updates as 40 rounds of FedAvg and ten of SPFL, in rounds of one epoch."""
 
 THEN_OTHERS = WARM.but(
     "19/then_others",
@@ -219,8 +213,8 @@ CLAIM = Claim(
     {"warm": WARM, "work": WORK, "others": OTHER_METHODS},
     tunings=(TUNING, TUNING_OF_WORK),
     supplements={
+        "more_rounds": MORE_ROUNDS,
         "same_start": SAME_START,
-        "same_work": SAME_WORK,
         "then_others": THEN_OTHERS,
         "strengths": STRENGTHS,
     },

@@ -12,21 +12,20 @@ is shown beside them.
 
 Scale small: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 115, 12 and 6 rounds.
 
-Scale medium: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 140, 14 and 7 rounds.
-Learning rates were tuned with Dirichlet 0.5: that with one epoch is claim 19's, from 16 of 140 rounds, those with 10
-and 20 are from 5 of 14 and 5 of 7.
+Scale medium: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 140, 14 and 7 rounds. Learning rates
+were tuned with Dirichlet 0.5: that with one epoch is claim 19's, from 16 of 140 rounds, those with 10 and 20 from 5
+rounds, then from whole runs of 14.
 
 Reading (medium, inconclusive): With Dirichlet 0.1 there is no gain to explain: 50 rounds of FedAvg with one epoch have
 78.7 % after 500 client updates, SPFL has 75.8 % after 1,400. SPFL is 1.1 points below FedAvg with 10 epochs and 2.9
-above that with 20; either may be chance, as only 5 to 6 points could have been detected. With as many client updates as
-SPFL, in more rounds of one epoch, FedAvg reaches 82.1 %, more than all three.
+above that with 20; either may be chance, as only 5 to 7 points could have been detected. With as many client updates as
+SPFL, in more rounds of one epoch, FedAvg reaches 82.1 %, 6.3 points [−1.9, 14.4] more than SPFL: a check of that, which
+the first edition had, would fail.
 
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 """
 
-from typing import Any
-
-from fedrelay_reproduce import Check, Claim, ClaimExperiment, Condition, Results
+from fedrelay_reproduce import Check, Claim, Condition, Results
 from fedrelay_reproduce.claims.c19_spfl import WORK, fedavg
 from fedrelay_reproduce.claims.c21_spfl_and_skew import OTHER_RATES, STRONG
 
@@ -57,15 +56,6 @@ TWENTY = STRONG.but(
 )
 
 
-def other_rates(experiment: ClaimExperiment, method: dict[str, Any]) -> ClaimExperiment:
-    """A control with a third and three times of its learning rate, which was tuned with Dirichlet .5."""
-    methods = [
-        {**method, "label": f"{method['label']}, lr {lr:g}", "train": {**method["train"], "lr": lr}}
-        for lr in (0.03, 0.3)
-    ]
-    return experiment.but(f"{experiment.folder}_rates", {"methods": methods}, medium={}, tuned={}, only="medium")
-
-
 def criterion(strong: Results, ten: Results, twenty: Results) -> list[Condition]:
     spfl = strong["spfl"].accuracy_last
     return [
@@ -79,9 +69,5 @@ CLAIM = Claim(
     __doc__,
     criterion,
     {"strong": STRONG, "ten": TEN, "twenty": TWENTY, "one": ONE},
-    supplements={
-        "spfl_rates": OTHER_RATES,
-        "ten_rates": other_rates(TEN, fedavg(10)),
-        "twenty_rates": other_rates(TWENTY, fedavg(20)),
-    },
+    supplements={"spfl_rates": OTHER_RATES},
 )

@@ -1,6 +1,6 @@
 """Images of others are harder to recover against FedSeq.
 
-Source: Silvi et al., IEEE Access 2024
+Source: Silvi et al., IEEE Access 2024, figure 11a
 
 In short: FID higher against FedSeq
 
@@ -16,7 +16,7 @@ Inception. Learning rate 0.01 for FedAvg and 0.001 for FedSeq, whose chains are 
 about equally fast, and both attackers see models of every accuracy. A first version had the settings of claim 1: models
 went from below 60 to above 80 % between two hops, and one hop counted for all three levels.
 
-Shows: fid_60, model_60, fid_70, model_70, fid_80, model_80, visits
+Shows: fid_60, model_60, visits_60, fid_70, model_70, visits_70, fid_80, model_80, visits_80, visits
 """
 
 from fedrelay_reproduce import Check, Claim, Condition, Results, all_of, any_of

@@ -48,4 +48,5 @@ def distances(seen: GanAttackResult) -> Values:
         nearest = seen.nearest_to(level / 100, TOLERANCE)
         found[f"fid_{level}"] = nearest.fid_all if nearest is not None else None
         found[f"model_{level}"] = nearest.accuracy if nearest is not None else None
+        found[f"visits_{level}"] = seen.observations.index(nearest) + 1.0 if nearest is not None else None
     return found
