@@ -30,16 +30,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from contest_cells import CELLS, Cell
 from contest_page import page
+from kept_results import KeptResults
 from workloads import available
 
 import fedrelay as fr
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.experiment.method_hyperparameters import Hyperparameter, hyperparameter_of
-from fedrelay.files import make_folder
-from fedrelay.routes.base import sampled_count
-from fedrelay.runtime.side_by_side import side_by_side
 from fedrelay_reproduce.tuning import Settings, best_of, search
 
 NEAR = (0.6, 0.8, 1.5)
@@ -51,83 +50,6 @@ FINALISTS = 4
 
 DOCS = Path(__file__).parent.parent / "docs"
 
-
-@dataclass(frozen=True)
-class Cell:
-    """Clients, a model, and how long they train."""
-
-    name: str
-    title: str
-    data: str
-    rounds: int
-    settings: Mapping[str, Any]
-    client_count: int = 100
-    frozen: bool = False
-    """Whether our own method was settled before this cell was run for the first time."""
-
-    @property
-    def clients_per_round(self) -> int:
-        return sampled_count(self.client_count, self.settings["fraction"])
-
-
-def _images(name: str, title: str, data: str, alpha: float, fraction: float, *, frozen: bool, **other: Any) -> Cell:
-    settings = {"clients": 100, "alpha": alpha, "fraction": fraction, "batch_size": 10, **other}
-    title = f"{title}, α = {alpha:g}, C = {fraction:g}"
-    return Cell(name, title, data, settings.pop("rounds"), settings, settings["clients"], frozen)
-
-
-_FASHION = {"samples": 6000, "test_samples": 2000, "model": "mlp", "rounds": 60}
-_CIFAR = {"samples": 4000, "test_samples": 2000, "model": "cnn-s", "rounds": 60, "clients": 50}
-CELLS = (
-    _images("digits-0", "Digits", "digits", 0.0, 0.2, frozen=False, model="mlp", rounds=60),
-    _images("digits-0.1", "Digits", "digits", 0.1, 0.05, frozen=True, model="mlp", rounds=120),
-    _images("digits-0.5", "Digits", "digits", 0.5, 0.2, frozen=False, model="mlp", rounds=60),
-    _images("fashion-0", "Fashion-MNIST", "fashion-mnist", 0.0, 0.2, frozen=False, **_FASHION),
-    _images("fashion-0-few", "Fashion-MNIST", "fashion-mnist", 0.0, 0.05, frozen=True, **{**_FASHION, "rounds": 160}),
-    _images("fashion-0.1", "Fashion-MNIST", "fashion-mnist", 0.1, 0.2, frozen=True, **_FASHION),
-    _images("fashion-0.5", "Fashion-MNIST", "fashion-mnist", 0.5, 0.1, frozen=False, **{**_FASHION, "rounds": 100}),
-    _images("cifar-0", "CIFAR-10", "cifar10", 0.0, 0.2, frozen=False, **_CIFAR),
-    _images("cifar-0.1", "CIFAR-10", "cifar10", 0.1, 0.1, frozen=True, **{**_CIFAR, "rounds": 100}),
-    _images("cifar-0.5", "CIFAR-10", "cifar10", 0.5, 0.2, frozen=True, **_CIFAR),
-    Cell(
-        "femnist",
-        "FEMNIST, 100 writers, C = 0.1",
-        "femnist",
-        50,
-        {"clients": 100, "fraction": 0.1, "model": "cnn-s", "batch_size": 10},
-    ),
-    Cell(
-        "femnist-all",
-        "FEMNIST, 16 writers, C = 1",
-        "femnist",
-        48,
-        {"clients": 16, "fraction": 1.0, "model": "cnn-s", "batch_size": 10},
-        client_count=16,
-        frozen=True,
-    ),
-    Cell(
-        "hospitals", "Heart disease, four hospitals, C = 1", "heart-disease", 20, {"fraction": 1.0, "batch_size": 16}, 4
-    ),
-    Cell(
-        "hospitals-half",
-        "Heart disease, four hospitals, C = 0.5",
-        "heart-disease",
-        40,
-        {"fraction": 0.5, "batch_size": 16},
-        client_count=4,
-        frozen=True,
-    ),
-    Cell("vowel", "Vowels, 15 speakers, C = 0.4", "vowel", 60, {"fraction": 0.4, "model": "mlp", "batch_size": 8}, 15),
-    Cell(
-        "shakespeare",
-        "Shakespeare, 40 roles, C = 0.2",
-        "shakespeare",
-        30,
-        {"clients": 40, "fraction": 0.2, "batch_size": 32, "samples": 4000, "test_samples": 2000},
-        client_count=40,
-        frozen=True,
-    ),
-)
 
 AHEAD = {"server.lookahead": 0.9, "server.ramp": True, "schedule": "cosine", "train.clip": 1.0}
 """The server stage, the schedule and the clipping of our own method, which every rival also gets."""
@@ -219,26 +141,6 @@ class Run:
         }
 
 
-class Results:
-    """The results of a cell, in a file to which every run is appended as it ends."""
-
-    def __init__(self, path: Path, jobs: int) -> None:
-        self.path, self.jobs = path, jobs
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        self.known: dict[str, dict[str, Any]] = {each["run"]: each for each in map(json.loads, lines)}
-
-    def of(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
-        """The result of each run; those that are not known are done now."""
-        left = list({run.key: run for run in runs if run.key not in self.known}.values())
-        for run, found in side_by_side(Run.measure, left, min(self.jobs, len(left))) if left else ():
-            self.known[run.key] = {"run": run.key, **found}
-            make_folder(self.path.parent)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(self.known[run.key], ensure_ascii=False) + "\n")
-            print(f"  {run.cell.name}: {run.key}: {found['score'] and round(100 * found['score'], 1)}", flush=True)
-        return [self.known[run.key] for run in runs]
-
-
 @dataclass(frozen=True)
 class Screened:
     """An entrant with the settings that were best on validation samples."""
@@ -249,7 +151,7 @@ class Screened:
     trials: int
 
 
-def screen(cell: Cell, entrants: Sequence[Entrant], results: Results) -> list[Screened]:
+def screen(cell: Cell, entrants: Sequence[Entrant], results: KeptResults) -> list[Screened]:
     """Tune all entrants side by side, wave by wave; the best first. One that always diverges is left out."""
     searches = [search(_tuned_beside_the_rate(entrant.hyperparameter)) for entrant in entrants]
     wanted = {number: next(each) for number, each in enumerate(searches)}
@@ -293,7 +195,7 @@ LEAST_ROUNDS = 4
 
 
 def finals(
-    cell: Cell, going: Sequence[Screened], results: Results, seeds: Sequence[int]
+    cell: Cell, going: Sequence[Screened], results: KeptResults, seeds: Sequence[int]
 ) -> dict[str, dict[str, list[float | None]]]:
     """Budget → entrant → its test score with each seed."""
 
@@ -321,7 +223,7 @@ def run_cell(
     cell: Cell, entrants: Sequence[Entrant], folder: Path, jobs: int, seeds: Sequence[int] = SEEDS
 ) -> dict[str, Any]:
     """Everything about a cell, as plain data for the page."""
-    results = Results(folder / f"{cell.name}.jsonl", jobs)
+    results = KeptResults(folder / f"{cell.name}.jsonl", jobs)
     screened = screen(cell, entrants, results)
     going = finalists(screened)
     scores = finals(cell, going, results, seeds)

@@ -1,0 +1,47 @@
+"""Results of runs, appended to a file as each run ends: a benchmark can be stopped at any time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedrelay.files import make_folder
+from fedrelay.runtime.side_by_side import side_by_side
+
+Result = dict[str, Any]
+
+
+class MeasuredRun(Protocol):
+    """A run that can be found again by its key."""
+
+    @property
+    def key(self) -> str: ...
+
+    def measure(self) -> Result: ...
+
+
+def measure(run: MeasuredRun) -> Result:
+    """What a worker process does."""
+    return run.measure()
+
+
+class KeptResults:
+    """The results of runs by their keys."""
+
+    def __init__(self, path: Path, jobs: int) -> None:
+        self.path, self.jobs = path, jobs
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        self.known: dict[str, Result] = {each["run"]: each for each in map(json.loads, lines)}
+
+    def of(self, runs: Sequence[MeasuredRun]) -> list[Result]:
+        """The result of each run; those that are not known are done now."""
+        left = list({run.key: run for run in runs if run.key not in self.known}.values())
+        for run, found in side_by_side(measure, left, min(self.jobs, len(left))) if left else ():
+            self.known[run.key] = {"run": run.key, **found}
+            make_folder(self.path.parent)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(self.known[run.key], ensure_ascii=False) + "\n")
+            print(f"  {self.path.stem}: {run.key}: {found['score'] and round(100 * found['score'], 1)}", flush=True)
+        return [self.known[run.key] for run in runs]
