@@ -2,45 +2,44 @@
 
     .venv/bin/python benchmarks/ablation.py           run what is missing, print the page
     .venv/bin/python benchmarks/ablation.py --write   also write docs/ablation.md
-    .venv/bin/python benchmarks/ablation.py --smoke   one cell, two variants, two rounds
+    .venv/bin/python benchmarks/ablation.py --smoke   one cell, two ingredients, two rounds
 
-On cells for design of the contest. Every variant has a learning rate of its own: five are tried, up to two more while
-the best is at the edge, with one seed on validation samples. Then five fresh seeds are scored on test samples.
+On four of the contest's cells for design. All runs of a cell have the same number of client updates. Every variant is
+tuned: five learning rates are tried, up to two more while the best is at the edge, with one seed on validation samples.
+Then five fresh seeds are scored on test samples.
 
-1. Ablation: `relay` without one ingredient, and without the two that cost most.
-2. Disturbances: `relay`, FedSeq and FedAvg with their learning rates times 3, times 10 and divided by 10; with clients
-   that drop out, clients that send the opposite of their update, noise on every update, and models sent as float16.
-3. Costs: rounds, client updates and bytes to 90 % of the score of centralised training.
+1. Ablation: `relay` without one ingredient, and without the two whose absence costs most on validation samples.
+2. Disturbances: `relay`, `relay` without clipping, FedSeq and FedAvg, each with its own learning rate: that rate times
+   3, times 10 and divided by 10; hops that drop out; clients that send the opposite of their update; models sent as
+   float16; and client-level privacy, which clips every update and adds noise to it.
+3. Costs: rounds, client updates and bytes to 90 % of centralised training, by its best evaluation. Learning rates were
+   tuned for the score at the end, not for speed.
 
-Results are kept in `docs/ablation`; what is there is not done again. About two hours of one core.
+Results are kept in `docs/ablation`; what is there is not done again. About three hours of one core.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import statistics
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contest_cells import CELLS, Cell
+from contest_cells import CELLS, DOCS, SEEDS, TUNING_SEED, Cell, CellRun, smoke_cell
 from kept_results import KeptResults, Result
 from workloads import available
 
-import fedrelay as fr
-from fedrelay.engines.local.executor import one_thread
 from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.metrics.paired_differences import PairedDifference
-from fedrelay_reproduce.tuning import best_of, search
+from fedrelay_reproduce.tuning import Trial, best_of, search
 
-USED = ("digits-0", "fashion-0", "cifar-0")
-TUNING_SEED, SEEDS = 101, (1, 2, 3, 4, 5)
-DOCS = Path(__file__).parent.parent / "docs"
+USED = ("digits-0", "digits-0.5", "fashion-0", "cifar-0")
+EVALUATIONS = 30
+"""How often a run is evaluated: the resolution of costs."""
 
 
 @dataclass(frozen=True)
@@ -51,190 +50,196 @@ class Variant:
     method: str = "relay"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def without(self, other: Variant) -> Variant:
-        """Two changes at once."""
-        return Variant(f"{self.name}, {other.name}", self.method, {**self.settings, **other.settings})
+    def disturbed(self, by: str, settings: Mapping[str, Any], term: str = "") -> Variant:
+        """The same with something that goes wrong."""
+        return Variant(f"{self.name}, {by}", self.method + term, {**self.settings, **settings})
 
 
 RELAY = Variant("relay")
-ABLATED = (
+NO_CLIPPING = Variant("no clipping", settings={"train.clip": 0.0})
+INGREDIENTS = (
     Variant("no look-ahead", settings={"server.lookahead": 0.0, "server.ramp": False}),
     Variant("random groups", settings={"grouping.assign": "random"}),
     Variant("the same groups in every pass", settings={"route.regroup": "never"}),
-    Variant("random sampling, the same groups", settings={"route.regroup": "never", "sampling": "random"}),
     Variant("constant learning rate", settings={"schedule": "constant"}),
-    Variant("no clipping", settings={"train.clip": 0.0}),
+    NO_CLIPPING,
 )
-METHODS = (RELAY, Variant("fedseq", "fedseq"), Variant("fedavg", "fedavg"))
+"""`relay` without one of them each."""
+
+NO_PASSES = Variant("no passes, so the same groups", settings={"route.regroup": "never", "sampling": "random"})
+METHODS = (
+    RELAY,
+    Variant("relay, no clipping", settings=NO_CLIPPING.settings),
+    Variant("fedseq", "fedseq"),
+    Variant("fedavg", "fedavg"),
+)
 CENTRALISED = Variant("centralised", "centralized")
+WITH_CURVES = (*METHODS, CENTRALISED)
+
 RATE_FACTORS = {"learning rate × 3": 3.0, "learning rate × 10": 10.0, "learning rate ÷ 10": 0.1}
+DROPOUT = {"faults": [{"what": "dropout", "rate": 0.3}]}
+PRIVACY = {"terms.dp.clip": 1.0, "terms.dp.noise": 0.003}
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run: what is asked for."""
+class Scored:
+    """The runs of a variant with fresh seeds."""
+
+    lr: float
+    results: Sequence[Result]
+
+    @property
+    def scores(self) -> list[float]:
+        """In percent; a run that diverged counts as 0."""
+        return [100 * (each["score"] or 0.0) for each in self.results]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.scores)
+
+    @property
+    def words(self) -> str:
+        """Mean ± deviation, and how many runs diverged."""
+        diverged = sum(each["score"] is None for each in self.results)
+        note = f" ({diverged} of {len(self.results)} diverged)" if diverged else ""
+        return f"{self.mean:.1f} ± {statistics.stdev(self.scores):.1f}{note}"
+
+
+@dataclass(frozen=True)
+class CellRuns:
+    """All runs of a cell."""
 
     cell: Cell
-    variant: Variant
-    lr: float
-    seed: int
+    results: KeptResults
+    seeds: Sequence[int]
 
-    @property
-    def key(self) -> str:
-        """By which its result is found again; other settings have another key."""
-        everything = json.dumps([self.variant.method, self.cell.data, self.settings], sort_keys=True, default=str)
-        digest = hashlib.sha256(everything.encode()).hexdigest()[:8]
-        return f"{self.variant.name} | lr {self.lr:g} | seed {self.seed} | {digest}"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All settings that are not the same in every run."""
-        evaluation = {"every": max(1, self.cell.rounds // 30), "last": 2}
-        common = {"lr": self.lr, "rounds": self.cell.rounds, "seed": self.seed, "eval": evaluation}
-        return {**self.cell.settings, **common, **self.variant.settings}
-
-    def measure(self) -> Result:
-        """Do it. A run that diverges has no score."""
-        try:
-            with one_thread():
-                found = fr.run(
-                    self.variant.method,
-                    data=self.cell.data,
-                    validation=0.2,
-                    workers=1,
-                    progress=False,
-                    **self.settings,
-                )
-        except fr.DivergedError:
-            return {"score": None, "validation": None, "curve": []}
-        of_validation = [row[f"validation_{found.metric}"] for row in found.history[-2:]]
-        curve = [
-            [row["round"], row["client_updates"], row["bytes"], round(row[found.metric], 4)] for row in found.history
+    def runs(self, variant: Variant, rates: Sequence[float], seeds: Sequence[int]) -> list[CellRun]:
+        return [
+            CellRun(
+                self.cell,
+                variant.name,
+                variant.method,
+                variant.settings,
+                {"train.lr": lr},
+                seed,
+                self.cell.rounds,
+                EVALUATIONS,
+                keeps_curve=variant in WITH_CURVES,
+            )
+            for lr in rates
+            for seed in seeds
         ]
-        return {"score": found.score_last, "validation": statistics.fmean(of_validation), "curve": curve}
+
+    def tuned(self, variant: Variant) -> Trial:
+        """The best learning rate on validation samples, with its score."""
+        trials = search({})
+        wanted = next(trials)
+        while True:
+            runs = self.runs(variant, [tried["train.lr"] for tried in wanted], [TUNING_SEED])
+            try:
+                wanted = trials.send([found["validation"] for found in self.results.of(runs)])
+            except StopIteration as end:
+                return best_of(end.value)
+
+    def scored(self, variant: Variant, lr: float | None = None) -> Scored:
+        """A variant with fresh seeds, at this learning rate or the best one."""
+        rate = float(self.tuned(variant).settings["train.lr"]) if lr is None else lr
+        return Scored(rate, self.results.of(self.runs(variant, [rate], self.seeds)))
+
+    def disturbed(self, variant: Variant, lr: float) -> dict[str, Scored]:
+        """A method with everything that may disturb it, by what it is."""
+        flips = {"what": "sign-flip", "clients": list(range(0, self.cell.client_count, 10)), "factor": 1}
+        found = {name: self.scored(variant.disturbed(name, {}), factor * lr) for name, factor in RATE_FACTORS.items()}
+        found["30 % of hops drop out"] = self.scored(variant.disturbed("dropout", DROPOUT), lr)
+        found["every tenth client flips the sign"] = self.scored(variant.disturbed("flips", {"faults": [flips]}), lr)
+        found["models as float16"] = self.scored(variant.disturbed("float16", {"transfer.codec": "float16"}), lr)
+        name = f"updates clipped at {PRIVACY['terms.dp.clip']:g}, noise {PRIVACY['terms.dp.noise']:g} on every weight"
+        found[name] = self.scored(variant.disturbed("privacy", PRIVACY, "+dp"), lr)
+        return found
 
 
-def tuned_rate(cell: Cell, variant: Variant, results: KeptResults) -> float:
-    """The learning rate with the best validation score."""
-    trials = search({})
-    wanted = next(trials)
-    while True:
-        runs = [Run(cell, variant, tried["train.lr"], TUNING_SEED) for tried in wanted]
-        try:
-            wanted = trials.send([found["validation"] for found in results.of(runs)])
-        except StopIteration as end:
-            return float(best_of(end.value).settings["train.lr"])
+def two_at_once(ingredients: Sequence[Variant], scores: Sequence[float]) -> Variant:
+    """`relay` without the two ingredients whose absence has the lowest scores."""
+    (_, first), (_, second) = sorted(zip(scores, ingredients, strict=True), key=lambda each: each[0])[:2]
+    return Variant(f"{first.name}, {second.name}", first.method, {**first.settings, **second.settings})
 
 
-def finals(cell: Cell, variant: Variant, lr: float, results: KeptResults, seeds: Sequence[int]) -> list[Result]:
-    """The results with fresh seeds."""
-    return results.of([Run(cell, variant, lr, seed) for seed in seeds])
+def run_cell(cell: Cell, ingredients: Sequence[Variant], folder: Path, jobs: int, seeds: Sequence[int]) -> CellPage:
+    """Everything about a cell."""
+    runs = CellRuns(cell, KeptResults(folder / f"{cell.name}.jsonl", jobs), seeds)
+    both = two_at_once(ingredients, [runs.tuned(each).rank for each in ingredients])
+    methods = {variant.name: runs.scored(variant) for variant in METHODS}
+    ablation = {each.name: runs.scored(each) for each in (*ingredients, NO_PASSES, both)}
+    disturbed = {variant.name: runs.disturbed(variant, methods[variant.name].lr) for variant in METHODS}
+    best = [max(score for *_, score in each["curve"]) for each in runs.scored(CENTRALISED).results if each["score"]]
+    return CellPage(cell.title, methods, ablation, disturbed, 0.9 * statistics.fmean(best))
 
 
-def disturbed(variant: Variant, cell: Cell, lr: float) -> Iterator[tuple[Variant, float]]:
-    """A method with everything that may disturb it, and its learning rate then."""
-    for name, factor in RATE_FACTORS.items():
-        yield Variant(f"{variant.name}, {name}", variant.method, variant.settings), factor * lr
-    every_tenth = list(range(0, cell.client_count, 10))
-    disturbances: dict[str, dict[str, Any]] = {
-        "30 % of hops drop out": {"faults": [{"what": "dropout", "rate": 0.3}]},
-        "every tenth client flips the sign": {"faults": [{"what": "sign-flip", "clients": every_tenth, "factor": 1}]},
-        "models as float16": {"transfer.codec": "float16"},
-    }
-    for name, settings in disturbances.items():
-        yield Variant(f"{variant.name}, {name}", variant.method, {**variant.settings, **settings}), lr
-    noise = {"terms.dp.clip": 1.0, "terms.dp.noise": 0.01}
-    yield Variant(f"{variant.name}, noise on updates", f"{variant.method}+dp", {**variant.settings, **noise}), lr
+@dataclass(frozen=True)
+class CellPage:
+    """The part of the page about one cell."""
+
+    title: str
+    methods: Mapping[str, Scored]
+    ablation: Mapping[str, Scored]
+    disturbed: Mapping[str, Mapping[str, Scored]]
+    target: float
+
+    def lines(self) -> Iterator[str]:
+        """Three tables."""
+        yield from ("", f"## {self.title}", "", *self._ablation(), "", *self._disturbances(), "", *self._costs())
+
+    def _ablation(self) -> Iterator[str]:
+        whole = self.methods[RELAY.name]
+        yield "| | learning rate | score | difference, points (95 %) |"
+        yield "|---|---:|---:|---:|"
+        yield f"| {RELAY.name} | {whole.lr:g} | {whole.words} | |"
+        for name, found in self.ablation.items():
+            pair = PairedDifference(tuple(one - two for one, two in zip(found.scores, whole.scores, strict=True)))
+            low, high = pair.interval or (float("nan"), float("nan"))
+            yield f"| {name} | {found.lr:g} | {found.words} | {pair.mean:+.1f} ({low:+.1f} … {high:+.1f}) |"
+
+    def _disturbances(self) -> Iterator[str]:
+        yield f"| disturbance | {' | '.join(self.methods)} |"
+        yield "|---|" + "---:|" * len(self.methods)
+        yield f"| none | {' | '.join(found.words for found in self.methods.values())} |"
+        for what in self.disturbed[RELAY.name]:
+            yield f"| {what} | {' | '.join(self.disturbed[name][what].words for name in self.methods)} |"
+
+    def _costs(self) -> Iterator[str]:
+        yield f"| to {100 * self.target:.1f} %, 90 % of centralised | rounds | client updates | MB | times relay's |"
+        yield "|---|---:|---:|---:|---:|"
+        costs = {name: costs_to(self.target, found.results) for name, found in self.methods.items()}
+        ours = costs[RELAY.name]
+        for name, spent in costs.items():
+            if spent is None:
+                yield f"| {name} | not reached with every seed | | | |"
+                continue
+            rounds, updates, sent = spent
+            times = f"{rounds / ours[0]:.1f} rounds, {sent / ours[2]:.1f} bytes" if ours else ""
+            yield f"| {name} | {rounds:.0f} | {updates:.0f} | {sent / 1e6:.1f} | {times} |"
 
 
-Scores = dict[str, list[float]]
-"""The score with each seed in percent, by name; a run that diverged counts as 0."""
-
-
-def run_cell(cell: Cell, ablated: Sequence[Variant], folder: Path, jobs: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Everything about a cell, as plain data for the page."""
-    results = KeptResults(folder / f"{cell.name}.jsonl", jobs)
-    rates: dict[str, float] = {}
-    curves: dict[str, list[list[list[float]]]] = {}
-
-    def scores(variant: Variant, lr: float | None = None) -> list[float]:
-        rates[variant.name] = tuned_rate(cell, variant, results) if lr is None else lr
-        found = finals(cell, variant, rates[variant.name], results, seeds)
-        curves[variant.name] = [each["curve"] for each in found]
-        return [100 * (each["score"] or 0.0) for each in found]
-
-    ablation = {variant.name: scores(variant) for variant in (RELAY, *ablated)}
-    if len(ablated) > 1:
-        first, second = sorted(ablated, key=lambda each: statistics.fmean(ablation[each.name]))[:2]
-        both = first.without(second)
-        ablation[both.name] = scores(both)
-    disturbances: dict[str, Scores] = {}
-    for variant in METHODS:
-        of_method = disturbances[variant.name] = {"none": scores(variant)}
-        for each, lr in disturbed(variant, cell, rates[variant.name]):
-            of_method[each.name.removeprefix(f"{variant.name}, ")] = scores(each, lr)
-    target = 0.9 * statistics.fmean(scores(CENTRALISED))
-    return {
-        "title": cell.title,
-        "rates": rates,
-        "ablation": ablation,
-        "disturbed": disturbances,
-        "target": target,
-        "costs": {variant.name: costs_to(target, curves[variant.name]) for variant in METHODS},
-    }
-
-
-def costs_to(target: float, curves: Sequence[Sequence[Sequence[float]]]) -> list[float] | None:
-    """Mean rounds, client updates and bytes until a score in percent is reached; None if a seed never reaches it."""
-    reached = [next((row[:3] for row in curve if 100 * row[3] >= target), None) for curve in curves]
-    found = [row for row in reached if row is not None]
+def costs_to(target: float, results: Sequence[Result]) -> list[float] | None:
+    """Mean rounds, client updates and bytes until a score is reached; None if a seed never reaches it."""
+    curves = [each.get("curve", []) for each in results]
+    reached = [next((spent for *spent, score in curve if score >= target), None) for curve in curves]
+    found = [spent for spent in reached if spent is not None]
     return [statistics.fmean(column) for column in zip(*found, strict=True)] if len(found) == len(curves) else None
 
 
-def page(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def page(cells: Sequence[CellPage]) -> Iterator[str]:
     """docs/ablation.md."""
     yield from ("# What each ingredient of relay is worth", "")
     yield textwrap.fill(
-        "Made by `benchmarks/ablation.py --write`; its first lines say how. Test scores in percent, means over seeds; "
-        "a run that diverged counts as 0. `relay` was shaped on these data: this page explains it and is no evidence "
-        "that it is better than others.",
+        "Made by `benchmarks/ablation.py --write`; its first lines say how. Test scores in percent, means ± standard "
+        "deviations over seeds; a run that diverged counts as 0. Intervals are not corrected for their number: of "
+        "twenty, one excludes 0 by chance. `relay` was shaped on these data, so this page explains it and is no "
+        "evidence that it is better than others.",
         120,
     )
     for cell in cells:
-        yield from ("", f"## {cell['title']}", "", *_ablation(cell), "", *_disturbances(cell), "", *_costs(cell))
-
-
-def _ablation(cell: Mapping[str, Any]) -> Iterator[str]:
-    yield "| | learning rate | score | difference, points (95 %) |"
-    yield "|---|---:|---:|---:|"
-    whole: list[float] = cell["ablation"][RELAY.name]
-    for name, scores in cell["ablation"].items():
-        pair = PairedDifference(tuple(one - two for one, two in zip(scores, whole, strict=True)))
-        low, high = pair.interval or (float("nan"), float("nan"))
-        difference = "" if name == RELAY.name else f"{pair.mean:+.1f} ({low:+.1f} … {high:+.1f})"
-        yield f"| {name} | {cell['rates'][name]:g} | {statistics.fmean(scores):.1f} | {difference} |"
-
-
-def _disturbances(cell: Mapping[str, Any]) -> Iterator[str]:
-    methods = [variant.name for variant in METHODS]
-    yield f"| disturbance | {' | '.join(methods)} |"
-    yield "|---|" + "---:|" * len(methods)
-    for what in cell["disturbed"][methods[0]]:
-        found = [f"{statistics.fmean(cell['disturbed'][name][what]):.1f}" for name in methods]
-        yield f"| {what} | {' | '.join(found)} |"
-
-
-def _costs(cell: Mapping[str, Any]) -> Iterator[str]:
-    yield f"| to {cell['target']:.1f} %, 90 % of centralised | rounds | client updates | MB | times relay's |"
-    yield "|---|---:|---:|---:|---:|"
-    ours = cell["costs"][RELAY.name]
-    for name, costs in cell["costs"].items():
-        if costs is None:
-            yield f"| {name} | not reached with every seed | | | |"
-            continue
-        rounds, updates, sent = costs
-        factor = f"{rounds / ours[0]:.1f} rounds, {sent / ours[2]:.1f} bytes" if ours else ""
-        yield f"| {name} | {rounds:.0f} | {updates:.0f} | {sent / 1e6:.1f} | {factor} |"
+        yield from cell.lines()
 
 
 def main() -> None:
@@ -247,13 +252,12 @@ def main() -> None:
     options = parser.parse_args()
     cells = [cell for cell in CELLS if cell.name in USED]
     if options.smoke:
-        settings = {**cells[0].settings, "samples": 300, "clients": 10}
-        small = replace(cells[0], rounds=2, settings=settings, client_count=10)
         with tempfile.TemporaryDirectory() as folder:
-            print("\n".join(page([run_cell(small, ABLATED[:1], Path(folder), 1, seeds=(1, 2))])))
+            found = run_cell(smoke_cell(cells[0]), INGREDIENTS[:2], Path(folder), 1, seeds=(1, 2))
+        print("\n".join(page([found])))
         return
-    found = [run_cell(cell, ABLATED, options.results, options.jobs, SEEDS) for cell in available(cells)]
-    text = "\n".join(page(found)) + "\n"
+    pages = [run_cell(cell, INGREDIENTS, options.results, options.jobs, SEEDS) for cell in available(cells)]
+    text = "\n".join(page(pages)) + "\n"
     print(text)
     if options.write:
         (DOCS / "ablation.md").write_text(text, encoding="utf-8")

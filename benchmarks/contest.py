@@ -22,21 +22,17 @@ it whenever you like. Cells whose data are not found are left out. About 14 hour
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contest_cells import CELLS, Cell
+from contest_cells import CELLS, DOCS, SEEDS, TUNING_SEED, Cell, CellRun, smoke_cell
 from contest_page import page
 from kept_results import KeptResults
 from workloads import available
 
-import fedrelay as fr
-from fedrelay.engines.local.executor import one_thread
 from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.experiment.method_hyperparameters import Hyperparameter, hyperparameter_of
 from fedrelay_reproduce.tuning import Settings, best_of, search
@@ -44,12 +40,8 @@ from fedrelay_reproduce.tuning import Settings, best_of, search
 NEAR = (0.6, 0.8, 1.5)
 """Factors of the best learning rate, for entrants without a setting of their own."""
 
-TUNING_SEED, SEEDS = 101, (1, 2, 3, 4, 5)
 FINALISTS = 4
 """How many go on besides FedAvg, FedSeq and our own."""
-
-DOCS = Path(__file__).parent.parent / "docs"
-
 
 AHEAD = {"server.lookahead": 0.9, "server.ramp": True, "schedule": "cosine", "train.clip": 1.0}
 """The server stage, the schedule and the clipping of our own method, which every rival also gets."""
@@ -89,56 +81,9 @@ ENTRANTS = (
 ALWAYS_FINAL = ("fedavg", "fedseq")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run: what is asked for."""
-
-    cell: Cell
-    entrant: Entrant
-    chosen: Settings
-    seed: int
-    rounds: int
-
-    @property
-    def key(self) -> str:
-        """By which its result is found again; other settings of the cell or the entrant have another key."""
-        chosen = ", ".join(f"{path} {value:g}" for path, value in sorted(self.chosen.items()))
-        everything = json.dumps([self.entrant.method, self.cell.data, self.settings], sort_keys=True, default=str)
-        digest = hashlib.sha256(everything.encode()).hexdigest()[:8]
-        return f"{self.entrant.name} | {chosen} | {self.rounds} rounds | seed {self.seed} | {digest}"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All settings that are not the same in every run."""
-        return {
-            **self.cell.settings,
-            **self.entrant.settings,
-            **self.chosen,
-            "rounds": self.rounds,
-            "seed": self.seed,
-            "eval": {"every": max(1, self.rounds // 20), "last": 2},
-            "stop": {"max_updates": self.cell.clients_per_round * self.rounds},
-        }
-
-    def measure(self) -> dict[str, Any]:
-        """Do it. A run that diverges has no score."""
-        common = {"data": self.cell.data, "validation": 0.2, "workers": 1, "progress": False}
-        try:
-            with one_thread():
-                found = fr.run(self.entrant.method, **common, **self.settings)
-        except fr.DivergedError:
-            return {"score": None, "validation": None}
-        of_validation = [row[f"validation_{found.metric}"] for row in found.history[-2:]]
-        return {
-            "metric": found.metric,
-            "score": found.score_last,
-            "validation": sum(of_validation) / len(of_validation),
-            "updates": found.client_updates,
-            "rounds": found.rounds,
-            "bytes": found.bytes,
-            "virtual_seconds": found.virtual_seconds,
-            "seconds": found.seconds,
-        }
+def run_of(cell: Cell, entrant: Entrant, chosen: Settings, seed: int, rounds: int) -> CellRun:
+    """A run of an entrant with the settings that were chosen for it."""
+    return CellRun(cell, entrant.name, entrant.method, entrant.settings, chosen, seed, rounds)
 
 
 @dataclass(frozen=True)
@@ -158,7 +103,7 @@ def screen(cell: Cell, entrants: Sequence[Entrant], results: KeptResults) -> lis
     found: list[Screened] = []
     while wanted:
         runs = {
-            number: [Run(cell, entrants[number], tried, TUNING_SEED, cell.rounds) for tried in wave]
+            number: [run_of(cell, entrants[number], tried, TUNING_SEED, cell.rounds) for tried in wave]
             for number, wave in wanted.items()
         }
         results.of([run for each in runs.values() for run in each])
@@ -199,8 +144,8 @@ def finals(
 ) -> dict[str, dict[str, list[float | None]]]:
     """Budget → entrant → its test score with each seed."""
 
-    def runs(each: Screened, rounds: int) -> list[Run]:
-        return [Run(cell, each.entrant, each.settings, seed, rounds) for seed in seeds]
+    def runs(each: Screened, rounds: int) -> list[CellRun]:
+        return [run_of(cell, each.entrant, each.settings, seed, rounds) for seed in seeds]
 
     full = {each.entrant.name: results.of(runs(each, cell.rounds)) for each in going}
     found = {"updates": {name: [run["score"] for run in of] for name, of in full.items()}}
@@ -254,12 +199,9 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="check that it works; keep and write nothing")
     options = parser.parse_args()
     if options.smoke:
-        small = replace(
-            CELLS[0], rounds=2, settings={**CELLS[0].settings, "samples": 300, "clients": 10}, client_count=10
-        )
         entrants = [each for each in ENTRANTS if each.name in ("relay", "fedavg", "fedseq")]
         with tempfile.TemporaryDirectory() as folder:
-            print("\n".join(page([run_cell(small, entrants, Path(folder), 1, seeds=(1, 2))])))
+            print("\n".join(page([run_cell(smoke_cell(CELLS[0]), entrants, Path(folder), 1, seeds=(1, 2))])))
         return
     found = [
         run_cell(cell, ENTRANTS, options.results, options.jobs)

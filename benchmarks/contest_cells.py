@@ -1,12 +1,23 @@
-"""The sets of clients of the contest."""
+"""The sets of clients of the contest, and runs of methods on them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import fedrelay as fr
+from fedrelay.engines.local.executor import one_thread
+from fedrelay.experiment.method_grammar import parse_method
 from fedrelay.routes.base import sampled_count
+
+DOCS = Path(__file__).parent.parent / "docs"
+TUNING_SEED, SEEDS = 101, (1, 2, 3, 4, 5)
+VALIDATION = 0.2
 
 
 @dataclass(frozen=True)
@@ -85,3 +96,71 @@ CELLS = (
         frozen=True,
     ),
 )
+
+
+def smoke_cell(cell: Cell) -> Cell:
+    """A cell that only shows whether a script works."""
+    settings = {**cell.settings, "samples": 300, "clients": 10}
+    return replace(cell, rounds=2, settings=settings, client_count=10)
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """One run of a method in a cell: what is asked for."""
+
+    cell: Cell
+    name: str
+    method: str
+    settings: Mapping[str, Any]
+    """What differs from the defaults of method and cell."""
+
+    chosen: Mapping[str, float]
+    """What was tuned."""
+
+    seed: int
+    rounds: int
+    evaluations: int = 20
+    keeps_curve: bool = False
+
+    @property
+    def key(self) -> str:
+        """By which its result is found again; other settings, also of the method itself, have another key."""
+        chosen = ", ".join(f"{path} {value:g}" for path, value in sorted(self.chosen.items()))
+        everything = [repr(parse_method(self.method)), self.cell.data, VALIDATION, self.all_settings, self.keeps_curve]
+        digest = hashlib.sha256(json.dumps(everything, sort_keys=True, default=str).encode()).hexdigest()[:8]
+        return f"{self.name} | {chosen} | {self.rounds} rounds | seed {self.seed} | {digest}"
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """All settings that are not the same in every run."""
+        return {
+            **self.cell.settings,
+            **self.settings,
+            **self.chosen,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "eval": {"every": max(1, self.rounds // self.evaluations), "last": 2},
+            "stop": {"max_updates": self.cell.clients_per_round * self.rounds},
+        }
+
+    def measure(self) -> dict[str, Any]:
+        """Do it. A run that diverges has no score."""
+        common = {"data": self.cell.data, "validation": VALIDATION, "workers": 1, "progress": False}
+        try:
+            with one_thread():
+                found = fr.run(self.method, **common, **self.all_settings)
+        except fr.DivergedError:
+            return {"score": None, "validation": None}
+        columns = ("round", "client_updates", "bytes", found.metric)
+        curve = [[row[column] for column in columns] for row in found.history]
+        return {
+            "metric": found.metric,
+            "score": found.score_last,
+            "validation": statistics.fmean(row[f"validation_{found.metric}"] for row in found.history[-2:]),
+            "updates": found.client_updates,
+            "rounds": found.rounds,
+            "bytes": found.bytes,
+            "virtual_seconds": found.virtual_seconds,
+            "seconds": found.seconds,
+            **({"curve": curve} if self.keeps_curve else {}),
+        }

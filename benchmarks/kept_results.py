@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedrelay.files import make_folder
+from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.side_by_side import side_by_side
 
 Result = dict[str, Any]
@@ -19,7 +19,8 @@ class MeasuredRun(Protocol):
     @property
     def key(self) -> str: ...
 
-    def measure(self) -> Result: ...
+    def measure(self) -> Result:
+        """What was measured; `score` is shown, None if the run diverged."""
 
 
 def measure(run: MeasuredRun) -> Result:
@@ -32,8 +33,11 @@ class KeptResults:
 
     def __init__(self, path: Path, jobs: int) -> None:
         self.path, self.jobs = path, jobs
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        self.known: dict[str, Result] = {each["run"]: each for each in map(json.loads, lines)}
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:  # stopped while it wrote a line
+            write_atomically(path, whole.encode())
+        self.known: dict[str, Result] = {each["run"]: each for each in map(json.loads, whole.splitlines())}
 
     def of(self, runs: Sequence[MeasuredRun]) -> list[Result]:
         """The result of each run; those that are not known are done now."""
