@@ -5,10 +5,11 @@
 
 The idea: a client whose predecessor in a chain has the same classes starts with a small loss. In a bare loop with the
 ingredients of `relay` (passes, chains of ten in random groups, look-ahead, cosine, clipping) every client reports the
-loss of its first batch. These losses, standardised for every place in a chain, count as similarities of a client and
-its last four predecessors; the leading eigenvectors of that matrix are clustered, and groups take clients from all
-clusters. Printed after every third pass: how much smaller the losses are behind a client with the same class, the
-area under the ROC curve of similarities for pairs of the same class (.5 is chance), and how many classes a group has.
+loss of its first batch. The logarithms of these losses, standardised for every pass and place in a chain, count as
+similarities of a client and its last four predecessors; the leading eigenvectors of that matrix give every client a
+position. Clients are clustered by it, and groups take clients from all clusters. Printed after every third pass: the
+mean of these numbers behind a client with the same class in the last three passes, the area under the ROC curve of the
+cosines of positions for pairs of the same class (.5 is chance), and how many classes a group has. Means of three seeds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +54,9 @@ WORKLOADS = (Workload("Digits", "digits"), Workload("Fashion-MNIST", "fashion-mn
 class Reported:
     """The first loss of a client in a chain, and who trained before it."""
 
+    number: int
+    """The number of the pass."""
+
     client: int
     before: tuple[int, ...]
     loss: float
@@ -74,23 +79,25 @@ class Chains:
             torch.nn.Linear(width, 64), torch.nn.ReLU(), torch.nn.Linear(64, data.class_count)
         )
         self.merged = self.before = self._weights()
-        self.round = 0
+        self.round = self.passes = 0
 
     def one_pass(self) -> list[Reported]:
         """Every client once, in random groups."""
+        self.passes += 1
         order, size = self.rng.permutation(CLIENTS), CHAIN * CHAINS_PER_ROUND
         return [found for start in range(0, CLIENTS, size) for found in self._one_round(order[start : start + size])]
 
     def _one_round(self, clients: NDArray[np.int64]) -> list[Reported]:
         self.round += 1
         lr = self.lr * 0.5 * (1 + math.cos(math.pi * (self.round - 1) / self.rounds))
-        ahead = min(0.9, (self.round - 1) / (self.round + 2))
+        ahead = min(0.9, max(0, self.round - 2) / (self.round + 1))  # after merge t = round − 1: (t − 1)/(t + 2)
         start = self.merged + ahead * (self.merged - self.before)
         ends, reported = [], []
         for chain in clients.reshape(CHAINS_PER_ROUND, CHAIN).tolist():
             torch.nn.utils.vector_to_parameters(start, self.model.parameters())
             for place, client in enumerate(chain):
-                reported.append(Reported(client, tuple(chain[:place]), self._train(client, lr)))
+                first_loss = self._train(client, lr)
+                reported.append(Reported(self.passes, client, tuple(chain[:place]), first_loss))
             ends.append(self._weights())
         self.before, self.merged = self.merged, torch.stack(ends).mean(0)
         return reported
@@ -115,9 +122,9 @@ class Chains:
 
 
 def standardised(reported: list[Reported]) -> Floats:
-    """Logarithms of losses, with mean 0 and standard deviation 1 for every place in a chain."""
+    """Logarithms of losses, with mean 0 and standard deviation 1 for every pass and place in a chain."""
     logs = np.log([found.loss + 1e-3 for found in reported])
-    places = np.array([len(found.before) for found in reported])
+    places = np.array([found.number * CHAIN + len(found.before) for found in reported])
     for place in np.unique(places):
         here = places == place
         logs[here] = (logs[here] - logs[here].mean()) / (logs[here].std() + 1e-9)
@@ -147,8 +154,8 @@ def classes_in_groups(points: Floats, classes: NDArray[np.int64]) -> float:
     return statistics.fmean(len(np.unique(classes[order[group::count]])) for group in range(count))
 
 
-def measure(workload: Workload, passes: int, every: int, seed: int = 1) -> list[str]:
-    """Rows of the table."""
+def measure(workload: Workload, passes: int, every: int, seed: int) -> list[list[float]]:
+    """After every few passes: the mean behind the same class, the area, classes in a group and in a random one."""
     chains = Chains(workload, passes, lr=0.1, seed=seed)
     pairs = np.triu_indices(CLIENTS, 1)
     same_class = chains.classes[pairs[0]] == chains.classes[pairs[1]]
@@ -165,16 +172,24 @@ def measure(workload: Workload, passes: int, every: int, seed: int = 1) -> list[
         behind_same = [
             loss
             for found, loss in zip(reported, losses, strict=True)
-            if found.before and chains.classes[found.before[-1]] == chains.classes[found.client]
+            if found.number > number - every
+            and found.before
+            and chains.classes[found.before[-1]] == chains.classes[found.client]
         ]
         points = positions(similarities(reported, losses))
         area = roc_auc_score(same_class, (points @ points.T)[pairs])
-        covered = classes_in_groups(points, chains.classes)
-        rows.append(
-            f"| {workload.title} | {number} | {statistics.fmean(behind_same):.2f} | {area:.2f} "
-            f"| {covered:.1f} | {by_chance:.1f} |"
-        )
+        rows.append([statistics.fmean(behind_same), area, classes_in_groups(points, chains.classes), by_chance])
     return rows
+
+
+def table(workload: Workload, passes: int, every: int, seeds: tuple[int, ...]) -> Iterator[str]:
+    """Rows of the table: means over seeds."""
+    means = np.mean([measure(workload, passes, every, seed) for seed in seeds], axis=0)
+    for number, (behind_same, area, covered, by_chance) in enumerate(means, start=1):
+        yield (
+            f"| {workload.title} | {number * every} | {behind_same:.2f} | {area:.2f} | {covered:.1f} "
+            f"| {by_chance:.1f} |"
+        )
 
 
 def main() -> None:
@@ -183,10 +198,10 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="check that it works")
     smoke = parser.parse_args().smoke
     torch.set_num_threads(1)
-    print("| data | passes | loss behind the same class, SD | area | classes in a group | in a random group |")
+    print("| data | passes | behind the same class, SD | area | classes in a group | in a random group |")
     print("|---|---:|---:|---:|---:|---:|")
     for workload in available(WORKLOADS[:1] if smoke else WORKLOADS):
-        print("\n".join(measure(workload, *((2, 1) if smoke else (12, 3)))), flush=True)
+        print("\n".join(table(workload, *((2, 1, (1,)) if smoke else (12, 3, (1, 2, 3))))), flush=True)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ MEASURES: dict[str, str] = {
     "model_60": "accuracy of the received model nearest to 60 %",
     "model_70": "the same for 70 %",
     "model_80": "the same for 80 %",
-    "visits_60": "number of hops at the attacker up to that one",
+    "visits_60": "number of hops at the attacker up to the model nearest to 60 %",
     "visits_70": "the same for 70 %",
     "visits_80": "the same for 80 %",
     "visits": "number of hops at the attacker",

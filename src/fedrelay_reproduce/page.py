@@ -185,11 +185,11 @@ def tally(claims: Claims, entries: Entries) -> str:
 
 
 def _limits(entries: Sequence[Entry], verdict: str) -> str:
-    """What limits a verdict, for the claims that have it: ` (1 of them weakly; 24: stand-in data)`."""
+    """What limits a verdict, for the claims that have it: ` (1 of them weakly; claim 24: stand-in data)`."""
     empirical = [entry for entry in entries if entry["verdict"] == verdict and not _is_arithmetic(entry)]
     weak = sum(map(_rests_on_weak_checks, empirical))
     parts = [f"{weak} of them weakly"] if weak else []
-    parts += [f"{entry['claim']}: {entry['remark']}" for entry in empirical if entry.get("remark")]
+    parts += [f"claim {entry['claim']}: {entry['remark']}" for entry in empirical if entry.get("remark")]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -293,7 +293,8 @@ def _section(claim: Claim, entry: Entry | None, picture: str | None) -> str:
         ours = " since the first edition" if _is_ours(claim) else ""
         reason = f"**Not run{ours}**" + (f": {entry['reason']}." if entry["reason"] else ".")
         return "\n".join([*lines, reason, "", *_first_edition(claim)])
-    lines += [f"**{verdict_words(entry).capitalize()}**", "", *_checks(entry), "", *_measures(claim, entry), ""]
+    verdict = verdict_words(entry)
+    lines += [f"**{verdict[0].upper()}{verdict[1:]}**", "", *_checks(entry), "", *_measures(claim, entry), ""]
     lines += [*_tuned(claim, entry)]
     lines += [*(f"- {run}" for run in entry["failed_runs"]), ""] if entry["failed_runs"] else []
     reading = claim.reading(entry["scale"], entry["verdict"])

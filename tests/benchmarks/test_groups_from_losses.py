@@ -17,14 +17,16 @@ def test_losses_that_tell_everything_give_groups_with_all_classes(script):
         chain = rng.permutation(100)[:10].tolist()
         for place, client in enumerate(chain):
             follows_its_like = place > 0 and classes[chain[place - 1]] == classes[client]
-            reported.append(script.Reported(client, tuple(chain[:place]), 0.1 if follows_its_like else 1.0))
+            reported.append(script.Reported(1, client, tuple(chain[:place]), 0.1 if follows_its_like else 1.0))
     points = script.positions(script.similarities(reported, script.standardised(reported)))
     assert script.classes_in_groups(points, classes) == 10
 
 
-def test_losses_are_standardised_for_every_place(script):
+def test_losses_are_standardised_for_every_pass_and_place(script):
+    losses = {(1, 0): (1, 2), (1, 1): (5, 9), (2, 0): (0.1, 0.05)}
     reported = [
-        script.Reported(client, tuple(range(place)), loss)
-        for client, place, loss in ((0, 0, 1), (1, 0, 2), (2, 1, 5), (3, 1, 9))
+        script.Reported(number, client, tuple(range(place)), loss)
+        for (number, place), pair in losses.items()
+        for client, loss in enumerate(pair)
     ]
-    assert script.standardised(reported) == pytest.approx([-1, 1, -1, 1], abs=1e-6)
+    assert script.standardised(reported) == pytest.approx([-1, 1, -1, 1, 1, -1], abs=1e-6)

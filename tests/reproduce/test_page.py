@@ -170,7 +170,7 @@ def test_a_remark_follows_its_verdict_wherever_it_is_shown():
     page = reproduction_page({1: claim(1)}, {1: entry}, {})
     assert "| small | 3:20 | holds (stand-in data) |" in page
     assert "**Holds (stand-in data)**" in page
-    assert "Of 1 claims 1 holds (1: stand-in data), 0 do not" in page
+    assert "Of 1 claims 1 holds (claim 1: stand-in data), 0 do not" in page
 
 
 def test_margins_have_no_negative_zero():

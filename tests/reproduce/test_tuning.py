@@ -115,6 +115,19 @@ def test_whole_runs_choose_between_close_trials(tmp_path, monkeypatch):
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 5
     kept = json.loads((tmp_path / "results" / "tuning" / "toy.json").read_text())["scores"]
     assert kept["fedavg, lr 0.1, whole run"] == next(t.score for t in found.whole if t.settings["train.lr"] == 0.1)
+    longer = ClaimTuning("toy", short, share=1, whole=short.but("15/whole", {"rounds": 6}), scale="small")
+    tune(longer, tmp_path / "longer", 1, tmp_path / "results")  # scores of other whole runs do not count
+    assert (tmp_path / "longer" / "tuning" / "toy-whole").is_dir()
+
+
+def test_trials_that_are_whole_runs_are_not_done_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "RATES", (0.1, 0.2))
+    monkeypatch.setattr(tuning, "EXTENSIONS", 0)
+    monkeypatch.setattr(tuning, "CLOSE", 0.5)
+    spec = {"methods": ["fedavg"], "data": {"name": "digits", "clients": 5}, "rounds": 1, "fraction": 1}
+    found = tune(ClaimTuning("toy", ClaimExperiment("15/toy", spec), share=1, scale="small"), tmp_path, 1)["fedavg"]
+    assert close_trials(found.trials)
+    assert found.whole == []
 
 
 def _scores(trials):

@@ -16,8 +16,8 @@ Scale small: Fashion-MNIST instead of CIFAR-10, 100 clients with 200 images of o
 Scale medium: 20,000 images of CIFAR-10, tested on 3,900; 200 clients with 100 images each, a small CNN, batches of 50,
 so two steps a hop, weight decay 0.0004, a fifth of the clients a round, groups of 10 (greedy, KL of confidence
 vectors), 300 rounds (the paper: 500 clients, LeNet, 10,000 rounds). Evaluated every 5 rounds; means over the last 50.
-Learning rates were tuned at α = 0 with runs of 167 rounds. 500 rounds had been planned; they were cut for want of time
-before any run of this scale was judged.
+Learning rates were tuned at α = 0 with runs of 167 rounds, then whole ones. 500 rounds had been planned; they were cut
+for want of time before any run of this scale was judged.
 
 Reading (medium, holds): The plain gap is 15.2 points [11.0, 19.3] after the same number of rounds and client updates.
 By the virtual clock it is the other way round: FedSeq's chains take 9.3 times as long, and when FedAvg is done, FedSeq

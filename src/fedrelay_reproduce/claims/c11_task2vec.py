@@ -16,7 +16,7 @@ it 50 clients with 100 images of one class, of whom only the vectors are made.
 Reading (small, does not hold): Task2Vec vectors tell classes apart here, but the greedy groups they give do not mix
 classes: they cover 58 % of them, random groups 65 %, groups by confidence all (quality, added after the verdict).
 FedSeq with random groups cannot be told from FedSeq with Task2Vec's: 72.0 against 72.4 % (0.5 points [−5.4, 6.3]); by
-confidence it has 76.7 %; with a probe that was trained on the very data, at 73.5 % (other groups, added after the
+confidence it ends at 76.7 %, with a probe that was trained on the very data at 73.5 % (other groups, added after the
 verdict). The paper's probe is a pre-trained ResNet-18, ours a small CNN: that a better one would group better is
 possible and was not tested.
 

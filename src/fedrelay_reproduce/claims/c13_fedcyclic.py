@@ -14,8 +14,8 @@ Scale small: FedAvg of claim 1, and FedCyclic with the same settings.
 Scale medium: FedAvg of claim 1, and FedCyclic tuned alike.
 
 Reading (medium, holds): FedCyclic ends 13.6 points [9.7, 17.4] above FedAvg after the same number of client updates,
-and 1.6 [0.9, 2.2] below FedSeq, which it is 0.6 above in the paper. It takes 37 times FedAvg's time by the virtual
-clock; when FedAvg is done, it has 17 to 21 %.
+and 1.6 [0.9, 2.2] below FedSeq; in the paper it is 0.6 above. It takes 37 times FedAvg's time by the virtual clock;
+when FedAvg is done, it has 17 to 21 %.
 
 Shows: accuracy_last, virtual_seconds, longest_route, transfers
 """

@@ -19,7 +19,7 @@ Scale medium: Near the paper's setting, with 30 cycles instead of 50: one shard 
 table has one shard, its text two), 140 clients as in the authors' program (56,000 images); the same network, five
 epochs a hop, α = 1/7 and profiles at learning rate 0.1 as in the authors' program. Five seeds.
 
-Remark (medium, does not hold): by our control
+Remark (medium, does not hold): only our control fails
 
 Shows: accuracy, accuracy_best
 

@@ -59,7 +59,7 @@ WORK = SKEWED.but(
     "18/work",
     {"methods": ["fedavg"], "rounds": 150},
     smoke={"rounds": 15},
-    full={"rounds": 8400, "eval": {"every": 10}},
+    full={"rounds": 8200, "eval": {"every": 10}},
 )
 """FedAvg with as many client updates as WFSL."""
 

@@ -5,9 +5,9 @@ Source: Liang et al., SPFL, NeurIPS 2025
 In short: FedAvg 75.0 → 78.9 %; others +1.2 … +5.4
 
 Published: Fashion-MNIST, ten clients, Dirichlet 0.5: FedAvg 81.13 → 84.75; the others gain 1.88 (FedDyn) to 5.09
-(SCAFFOLD), each of them. CIFAR-10: FedAvg 75.00 → 78.88, FedProx 76.04 → 77.25, SCAFFOLD 76.38 → 78.73,
-FedDyn 77.91 → 80.90, FedDC 80.52 → 85.90, FedNova 76.02 → 79.31, MOON 78.70 → 79.98, FedDisco 76.32 → 78.58; after 100
-rounds of FedAvg, 50 of SPFL.
+(SCAFFOLD), each of them. CIFAR-10: FedAvg 75.00 → 78.88, FedProx 76.04 → 77.25, SCAFFOLD 76.38 → 78.73, FedDyn 77.91 →
+80.90, FedDC 80.52 → 85.90, FedNova 76.02 → 79.31, MOON 78.70 → 79.98, FedDisco 76.32 → 78.58; after 100 rounds of
+FedAvg, 50 of SPFL.
 
 Holds if: SPFL after FedAvg ends above as many rounds of FedAvg; the paper's other seven methods gain by SPFL in the
 mean; and, as SPFL does ten times the work in a round, it also ends above FedAvg with as much work in all.
@@ -17,15 +17,15 @@ Scale small: 5,000 images of Fashion-MNIST, ten clients, Dirichlet 0.5, the smal
 
 Scale medium: The same images, 40 rounds of FedAvg, then ten of SPFL (the paper: CIFAR-10, ResNet-18, 100 and 50). The
 control has 14 rounds of FedAvg with ten epochs, as many passes over the data. Gradients are clipped at 10, tested on
-5,000 images; means of the last three rounds. Learning rates are tuned with a third of
-the rounds of either phase; SPFL with another method has SPFL's, the control is tuned by itself. 10,000 images, 60 and
-20 rounds had been planned; they were cut for want of time before any run of this scale was made.
+5,000 images; means of the last three rounds. Learning rates are tuned with a third of the rounds of either phase, then
+with whole runs; SPFL with another method has SPFL's, the control is tuned by itself. 10,000 images, 60 and 20 rounds
+had been planned; they were cut for want of time before any run of this scale was made.
 
 Reading (medium, holds): 40 rounds of FedAvg and ten of SPFL end 1.7 points above 50 rounds of FedAvg, with 2.8 times
 the client updates, and 1.1 above FedAvg with as many passes over the data; the paper has 3.6 and no such control. The
 two do not share their first 40 rounds: SPFL's run has one learning rate, tuned as a whole to 0.1, FedAvg has 0.3, and
 after round 40 SPFL starts from 79.1 to 79.9 % where FedAvg has 81.1 to 82.6. From its own start it gains about 4.4
-points. Of the other seven methods four gain beyond their intervals; FedProx and FedDisco may gain by chance, and
+points. Of the other seven methods four have intervals above 0; FedProx and FedDisco may gain by chance, and
 FedDyn, the best of them alone, loses 1.5 [−5.9, 2.9], while in the paper all gain. What part of these gains is that of
 the 40 rounds of FedAvg before SPFL was not measured: for FedDC and MOON, which are the last here and above FedAvg in
 the paper, those alone end higher than they do. Only learning rates were tuned, not the strengths of MOON and FedDC.

@@ -13,8 +13,8 @@ is shown beside them.
 Scale small: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 115, 12 and 6 rounds.
 
 Scale medium: As claim 19 with Dirichlet 0.1; FedAvg with 1, 10 and 20 epochs in 140, 14 and 7 rounds. Learning rates
-were tuned with Dirichlet 0.5: that with one epoch is claim 19's, from 16 of 140 rounds, those with 10 and 20 from 5
-rounds, then from whole runs of 14.
+were tuned with Dirichlet 0.5: that with one epoch is claim 19's, tuned with runs of 16 and 50 rounds, those with 10 and
+20 with runs of 5 and 14.
 
 Reading (medium, inconclusive): With Dirichlet 0.1 there is no gain to explain: 50 rounds of FedAvg with one epoch have
 78.7 % after 500 client updates, SPFL has 75.8 % after 1,400. SPFL is 1.1 points below FedAvg with 10 epochs and 2.9

@@ -16,11 +16,10 @@ photographs of real domains here, and without them the paper's statement cannot 
 
 Reading (small, does not hold): A verdict about the stand-in, not about the paper. On it GLAM gains nothing: it changes
 accuracy by −0.5 points on plain, −0.2 on turned and −0.3 on noisy digits in the mean of three seeds; one test image is
-.3. Inverted digits show nothing, because no model recognises any. No single loss is beyond its interval. What loss
-there is in the mean goes with the global model as a teacher: alone it costs as much as both teachers on plain digits
-(−0.5 [−1.1, 0.2]; −0.1 on turned, −0.2 on noisy), the previous model alone costs at most 0.1, and a tenth of both
-strengths changes at most 0.1 either way (added after the verdict). This is no evidence about photographs of real
-domains.
+.3. Inverted digits show nothing, because no model recognises any. Every interval contains 0. What loss there is in the
+mean goes with the global model as a teacher: alone it costs as much as both teachers on plain digits (−0.5 [−1.1, 0.2];
+−0.1 on turned, −0.2 on noisy), the previous model alone costs at most 0.1, and a tenth of both strengths changes at
+most 0.1 either way (added after the verdict). This is no evidence about photographs of real domains.
 
 Remark (small, does not hold): stand-in data
 """
