@@ -19,10 +19,6 @@ Scale medium: Near the paper's setting, with 30 cycles instead of 50: one shard 
 table has one shard, its text two), 140 clients as in the authors' program (56,000 images); the same network, five
 epochs a hop, α = 1/7 and profiles at learning rate 0.1 as in the authors' program. Five seeds.
 
-Remark (medium, does not hold): only our control fails
-
-Shows: accuracy, accuracy_best
-
 Reading (medium, does not hold): The three choices of clients end in the published order and near the published figures:
 97.5, 91.1 and 85.2 % against 95.3, 89.2 and 86 %, the genetic choice above the random one with every seed. The genetic
 choice also needs profiles of all clients, 440 updates against 300; at equal bytes it has 71 %, at equal time 82. Of
@@ -31,6 +27,10 @@ one Adam, EWC fails here too (30.3 % on all clients; table II has .447 at the st
 WFSL has, EWC on all clients ends at 96.8 %, .6 points below WFSL. So the optimiser makes the difference between the two
 runs of EWC; WFSL with that Adam was not run. On rings of ten, EWC with SGD ends at 71.7 %, below both choices of ten
 clients.
+
+Remark (medium, does not hold): only our control fails
+
+Shows: accuracy, accuracy_best
 """
 
 from typing import Any

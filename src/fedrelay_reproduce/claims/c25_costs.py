@@ -7,17 +7,16 @@ In short: 2m, 4m, m+1, G+ΣK, 2κK
 
 Published: Transfers in a round with m clients or G groups: FedAvg 2m, SCAFFOLD 4m, FedCyclic m + 1, FedSeq G + ΣK_S,
 FedGSP 2κK, WFSL 2m. SPFL's table of costs for ten clients: 21.042 GB in 15 rounds with a model of 11.69 MB. LEAF's CNN
-has 6.3 M parameters (binary). FedGSP's formulas for time and traffic, with its model of 25.2 MB and 567 Mbit/s.
+has 6.3 M parameters (binary).
 
 Holds if: The numbers of transfers that we count agree exactly with these forms, SPFL's with M(M + 1), which is what its
-procedure sends: to M clients, from each to the next M − 1 times, and back. Its table amounts to M(M + 2). All of these
-are checks of arithmetic.
-
-Reading (small, holds): Nothing here could have come out otherwise, unless our counting were wrong. SPFL's own table
-counts ten transfers a round more than its procedure has; we count what is sent. FedGSP's formulas give 78.5 s and
-5.56 GB a round, which its paper does not print.
+procedure sends: to M clients, from each to the next M − 1 times, and back. Its table amounts to M(M + 2). Our copy of
+LEAF's CNN has 6,603,710 parameters. All of these are checks of arithmetic.
 
 Scale small: The second round of each method, planned and counted; nothing is trained.
+
+Reading (small, holds): Nothing here could have come out otherwise, unless our counting were wrong. SPFL's own table
+counts ten transfers a round more than its procedure has; we count what is sent.
 
 Shows: hops, chains, s2c, c2s, c2c, transfers
 """
@@ -58,7 +57,6 @@ def criterion(ledger: Results, leaf: Results) -> list[Condition]:
     def sends(text: str, method: str, expected: Callable[[Measured], Number]) -> Check:
         return Check(text, ledger[method].transfers, "==", expected(ledger[method]))
 
-    bytes_sent = 0.3 * 368 * 25.2e6  # FedGSP's paper: κ·K clients, a model of 25.2 MB, 567 Mbit/s each way
     checks = [
         sends("FedAvg sends 2m", "fedavg", lambda m: 2 * m.hops),
         sends("SCAFFOLD sends 4m", "scaffold", lambda m: 4 * m.hops),
@@ -72,8 +70,6 @@ def criterion(ledger: Results, leaf: Results) -> list[Condition]:
         sends("SPFL sends M(M + 1)", "spfl", lambda m: m.chains * (m.chains + 1)),
         Check("SPFL's own table amounts to M(M + 2)", abs(21042 / 15 / 11.69 - 10 * (10 + 2)), "<", 0.05),
         Check("LEAF's CNN has 6,603,710 parameters", leaf["fedavg"].parameters, "==", 6603710),
-        Check("FedGSP's formula gives 78.5 s a round", abs(2 * 8 * bytes_sent / 567e6 - 78.5), "<", 0.05),
-        Check("FedGSP's formula gives 5.56 GB a round", abs(2 * bytes_sent / 1e9 - 5.56), "<", 0.005),
     ]
     return [replace(check, arithmetic=True) for check in checks]
 
