@@ -24,7 +24,7 @@ By the virtual clock it is the other way round: FedSeq's chains take 9.3 times a
 has 27 to 32 %. 300 rounds measure how fast methods learn: at the end both still gain 1 to 3 points in 50 rounds. To
 form groups, every client of FedSeq trains ten epochs beforehand, 2,000 passes over its data in all that the 12,200
 updates count as 200. FedDyn (58.0 %) ends where FedSeq does (57.9 %), FedSeqInter (57.4 %) and FedCyclic (56.4 %)
-somewhat below; in the paper FedDyn and FedCyclic end above it. LENET
+somewhat below; in the paper FedDyn and FedCyclic end above it.
 
 Shows: accuracy_last, client_updates, longest_route, virtual_seconds
 """
