@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,14 @@ def test_merged():
     base = {"a": {"b": 1, "c": 2}, "d": [1], "e": 5}
     assert merged(base, {"a": {"b": 3}, "d": [2], "e": None}) == {"a": {"b": 3, "c": 2}, "d": [2]}
     assert base == {"a": {"b": 1, "c": 2}, "d": [1], "e": 5}
+
+
+@pytest.mark.parametrize("number", CLAIMS)
+def test_no_word_waits_to_be_filled_in(number):
+    """Where a reading waits for an experiment, the name of its constant stands in the text."""
+    module = importlib.import_module(CLAIMS[number].criterion.__module__)
+    constants = {name for name in vars(module) if name.isupper()} - {"SCAFFOLD", "LEAF"}  # words of the field
+    assert not constants & set(re.findall(r"\w+", module.__doc__))
 
 
 def test_the_docstring_holds_the_words():
