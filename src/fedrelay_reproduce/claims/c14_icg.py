@@ -14,8 +14,8 @@ Reading (small, holds): ICG is 69 % below random groups and 97 % below clients, 
 other data: ten classes instead of 62. On the paper's data, 291 writers in ten groups, ICG is 96 % below clients but
 only 17, 45 and 10 % below random groups (writers): there the third check would be inconclusive. In groups of seven
 writers, the only size that the paper prints (364 writers in 52 groups), ICG is 85 % below clients but only 3 to 12 %
-below random groups (sevens): there it would fail. Writers hardly differ by class, so clusters of them tell little, and
-ICG draws a random one of each. That random groups are more alike than single clients could hardly have failed.
+below random groups (sevens): there it would fail. That random groups are more alike than single clients could hardly
+have failed.
 
 Remark (small, holds): not on FEMNIST
 
