@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import httpx
@@ -176,8 +177,9 @@ class SuperLinkRun:
                 log.debug("no heartbeat sent: %s", reason_of(error))
 
 
+@cache
 def app() -> Any:
-    """The app without code, as Flower packs it."""
+    """The app without code, as Flower packs it; packed once, as ignoring warnings is not safe among threads."""
     with warnings.catch_warnings():  # about what Flower itself uses
         warnings.simplefilter("ignore", DeprecationWarning)
         fab, _ = build_fab_from_files(APP)
