@@ -67,7 +67,8 @@ class Entrant:
 
 RIVALS = (
     "fedavg", "fedprox", "scaffold", "feddyn", "feddc", "fedavgm", "fedadam", "fedyogi", "fedcyclic", "fedseq",
-    "fedseqinter", "fedseq2par", "fedgsp", "wfsl+fedavg", "spfl",
+    "fedseqinter", "fedseq2par", "fedgsp", "wfsl+fedavg", "spfl", "fedacg", "ghbm", "fedexp", "wima", "cycp", "cwt",
+    "daisy-chain", "random-walk",
 )  # fmt: skip
 WARMED = {"wfsl+fedavg": {"warmup.cycles": 3}}
 ENTRANTS = (
