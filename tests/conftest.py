@@ -34,6 +34,9 @@ settings.load_profile("fedrelay")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where a shell starts the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Nobody pulls the plug here; what would be lost then is asked in test_power_loss.py. Waiting for disks takes minutes.
+os.fsync = lambda handle: None
+
 NO_BROWSER = "no Chromium with its chromedriver and selenium"
 
 

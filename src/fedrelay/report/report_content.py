@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from fedrelay.runtime.comparison_result import ComparisonResult
 from fedrelay.runtime.record_lines import Row
 from fedrelay.runtime.spec_files import COMPARISON_SPEC
 from fedrelay.runtime.unsaved_inputs import call_in_python
+from fedrelay.runtime.versions import __version__
 
 Document = dict[str, Any]
 DIFFERS = "differs"
@@ -71,7 +71,7 @@ def report_data(loaded: ReportRuns, limits: PageLimits = PAGE) -> Document:
     outcome, relative_targets = with_reachable_targets(loaded.outcome)
     classes = _columns_of_class_counts(runs, federations, limits)
     return {
-        "fedrelay": version("fedrelay"),
+        "fedrelay": __version__,
         "real_times": _has_real_times(loaded),
         "nodes": _nodes(runs),
         "title": _title(loaded),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from fedrelay.report.sweep_summary import (
     sweep_table,
 )
 from fedrelay.runtime.sweep_result import SweepResult
+from fedrelay.runtime.versions import __version__
 
 
 def write_sweep_files(result: SweepResult, folder: Path) -> None:
@@ -101,7 +101,7 @@ def sweep_document(folder: Path, baseline: str | None = None) -> dict[str, Any]:
         "baseline": result.outcomes[0].baseline.name,
     }
     return {
-        "fedrelay": version("fedrelay"),
+        "fedrelay": __version__,
         "title": f"{', '.join(methods)} by {' and '.join(names)}",
         "facts": facts,
         "folders": [str(folder)],

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, get_args
@@ -89,6 +88,7 @@ from fedrelay.models.nested_inputs import Inputs, named_tensors, single_shape, w
 from fedrelay.robustness.guard import TypicalHop
 from fedrelay.routes.execution_overlay import TamperedHop, Tampering
 from fedrelay.routes.plan import Hop
+from fedrelay.runtime.versions import __version__
 from fedrelay.utc_time import utc_now
 
 if TYPE_CHECKING:  # cryptography is installed with Flower only
@@ -283,7 +283,7 @@ class NodeService:
             histogram=self._shared_histogram(),
             histogram_epsilon=self.histogram_epsilon,
             table=self._table_facts(),
-            version=version("fedrelay"),
+            version=__version__,
             plugins=self.plugins,
             least_noise=None if self.policy is None else self.policy.noise,
             sealing=None if self.sealed is None else self.sealed.identity.certificate(),
@@ -398,7 +398,7 @@ class NodeService:
     def _checkpoint(self, request: Message, hop: Hop) -> HopCheckpoint:
         """The checkpoint of a hop. It also depends on the samples and the machine, so that the bits are the same."""
         path = self.state_files.run_folder(text_field(request.header, "run")) / UNFINISHED
-        fields = [digest(request), self._data_fingerprint, self.device, torch.__version__, version("fedrelay")]
+        fields = [digest(request), self._data_fingerprint, self.device, torch.__version__, __version__]
         key = hashlib.sha256(json.dumps(fields).encode()).hexdigest()
         place = f"round {hop.round}, route {hop.route}, hop {hop.index}"
         self.unfinished = path

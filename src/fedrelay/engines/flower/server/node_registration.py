@@ -7,7 +7,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from fedrelay.experiment.spec import unknown
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.local.terms.base import Term
 from fedrelay.local.terms.client_level_privacy import ClientLevelPrivacy
+from fedrelay.runtime.versions import __version__
 
 log = logging.getLogger(__name__)
 
@@ -157,10 +157,9 @@ def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]
 
 def misfit(facts: NodeFacts, plugins: Collection[str] = ()) -> str:
     """Why a node does not fit the server, in its version or its plug-ins; empty if it does."""
-    own = version("fedrelay")
-    if facts.version.split(".")[:2] != own.split(".")[:2]:
+    if facts.version.split(".")[:2] != __version__.split(".")[:2]:
         theirs = one_line(facts.version, 40) or "an unknown version"
-        return f"it runs FedRelay {theirs}, the server runs {own}; install the same version on both"
+        return f"it runs FedRelay {theirs}, the server runs {__version__}; install the same version on both"
     if missing := sorted(set(plugins) - set(facts.plugins)):
         allowed = ", ".join(one_line(name, 60) for name in facts.plugins) or "none"
         options = " ".join(f"--plugin {name}" for name in missing)
