@@ -22,10 +22,13 @@ MOST_COLUMNS = 3
 FEWEST_LINES = 2
 """If a criterion uses fewer methods of a comparison, all of them are drawn."""
 
+MOST_LINES = 12
+"""What was added after a verdict is drawn as long as all panels together have no more methods: then lines differ."""
+
 
 def draw_claim(scaled: ScaledClaim, path: Path) -> bool:
     """Draw a claim; False if there is nothing to draw."""
-    figures = _panels(scaled)
+    figures = panels_of(scaled)
     if not figures:
         return False
     columns = min(MOST_COLUMNS, len(figures))
@@ -40,7 +43,7 @@ def _fewer_colours(picture: bytes) -> bytes:
     return content.getvalue()
 
 
-def _panels(scaled: ScaledClaim) -> list[Figure]:
+def panels_of(scaled: ScaledClaim) -> list[Figure]:
     """One for each comparison, one for each measure of groups."""
     panels: list[Figure] = []
     methods: dict[str, int] = {}  # a method has one colour in all panels
@@ -51,6 +54,8 @@ def _panels(scaled: ScaledClaim) -> list[Figure]:
         if isinstance(experiment, ComparisonRuns):
             names = [name for name in experiment.names if name in used[key]]
             names = names if len(names) >= FEWEST_LINES else list(experiment.names)
+            if key in scaled.claim.supplements and len(methods.keys() | set(names)) > MOST_LINES:
+                continue
             if any(experiment.measured(name, scaled.seeds[0]).curve for name in experiment.names):
                 for name in names:
                     methods.setdefault(name, len(methods))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedrelay.errors import RunFolderError
 from fedrelay.files import make_folder, write_atomically
 from fedrelay_reproduce.claim import Claim, Scale
 from fedrelay_reproduce.criteria import Measured
@@ -40,8 +41,11 @@ def load_record(path: Path, spec: Mapping[str, Any]) -> Record | None:
     """The file of an experiment, if it was made with these settings."""
     if not path.is_file():
         return None
-    found: Record = json.loads(path.read_text(encoding="utf-8"))
-    return found if found["settings"] == plain(spec) else None
+    try:
+        found: Record = json.loads(path.read_text(encoding="utf-8"))
+        return found if found["settings"] == plain(spec) and found["runs"] is not None else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{path}: is damaged ({error})") from None
 
 
 def write_record(

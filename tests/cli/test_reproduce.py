@@ -212,6 +212,8 @@ def test_the_list(program, own):
         (["--scale", "tiny"], "--scale: unknown scale 'tiny'"),
         (["--jobs", "-1"], "--jobs"),
         (["--seeds", "0"], "--seeds"),
+        (["--results", "nowhere"], "--results: nowhere is not a folder"),
+        (["--results", ".", "--write", "docs"], "--results: has no effect with --write"),
         (["3", "--jobs", "1", "--device", "gpu"], "train.device: 'gpu' cannot be used here"),
     ],
 )

@@ -6,6 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from fedrelay.errors import RunFolderError
 from fedrelay_reproduce import Check, Claim, ClaimExperiment, Measured, Results, rounds_to
 from fedrelay_reproduce.catalogue import load_claims
 from fedrelay_reproduce.page import reproduction_page
@@ -118,6 +121,14 @@ def test_records_need_no_data(tmp_path, monkeypatch):
 def test_records_with_other_settings_do_not_count(tmp_path):
     recorded(tmp_path, {**ONLY.spec("small"), "rounds": 4})
     assert recorded_entries({1: CLAIM}, "small", tmp_path / "none", tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", ["{bad", "[]", "{}"])
+def test_damaged_records_are_refused(tmp_path, text):
+    path = recorded(tmp_path)
+    path.write_text(text)
+    with pytest.raises(RunFolderError, match=r"01-only\.json: is damaged"):
+        recorded_entries({1: CLAIM}, "small", tmp_path / "none", tmp_path)
 
 
 def test_runs_are_not_taken_from_records_unless_asked(tmp_path):

@@ -170,3 +170,19 @@ def test_tables_say_if_all_seeds_start_with_the_same_weights(tiny, tmp_path, mod
         assert text.count(NOTE) == noted
     if noted:
         assert page["facts"]["seeds"] == f"1, 2; {NOTE}"
+
+
+def test_it_is_said_if_methods_do_not_do_the_same_work(tiny):
+    more = {"method": "fedavg", "label": "more", "fraction": 0.6}
+    outcome = fr.compare(["fedavg", more, "centralized"], **tiny)
+    said = "not the same work: between 12 (fedavg) and 24 (more) client updates; stop.max_updates sets a common limit"
+    assert outcome.notes == (said,)
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(comparison_tables(outcome))
+    assert said in console.export_text()
+
+
+@pytest.mark.parametrize("settings", [{"fraction": 0.3}, {"stop.max_updates": 12}, {"patience": 1, "validation": 0.2}])
+def test_nothing_is_said_of_work_if_it_is_the_same_or_ends_as_wanted(tiny, settings):
+    more = {"method": "fedavg", "label": "more", **({"fraction": 0.6} if "fraction" not in settings else {})}
+    assert fr.compare(["fedavg", more], **{**tiny, **settings}).notes == ()

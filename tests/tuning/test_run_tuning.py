@@ -133,6 +133,17 @@ def test_a_method_whose_trials_all_fail_is_left_out(tmp_path):
         run_tuning(tiny_tuning(methods=[wild], tune=tuning.tune.model_dump()), tmp_path / "there")
 
 
+def test_what_was_spent_beyond_the_budget_is_said(tmp_path):
+    tune = {"extensions": 0, "trials": 2, "rungs": 1}
+    everybody = {"method": "fedavg", "label": "everybody", "fraction": 1}
+    tuning = tiny_tuning(methods=["fedavg", everybody], rounds=4, stop={"max_updates": 4}, tune=tune)
+    said = [each for each in run_tuning(tuning, tmp_path / "here").warnings if "over the budget" in each]
+    assert said == [
+        "everybody: over the budget, as a run ends after the round that reaches a limit; "
+        "stop.max_updates: 6 client updates were done, the limit is 4"
+    ]
+
+
 def test_costs_to_a_target(tmp_path):
     tune = {"objective": "updates", "extensions": 0, "trials": 2, "rungs": 1}
     reached = tiny_tuning(methods=["fedavg"], rounds=2, stop={"target": 0.01}, tune=tune)

@@ -80,6 +80,10 @@ def reproduce(
         output.print_json({"claims": [claim.facts() for claim in wanted]})
         return
     chosen_scale = _scale(scale)
+    if results is not None and write is not None:
+        raise SpecError(f"--results: has no effect with --write, which uses {write / PICTURES / RECORDS}")
+    if results is not None and not results.is_dir():
+        raise SpecError(f"--results: {results} is not a folder")
     if write is not None:
         _write(output, known, chosen_scale, out, write)
         return

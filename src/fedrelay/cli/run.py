@@ -125,7 +125,7 @@ def compare(
     *,
     settings: Assignments,
 ) -> None:
-    """Run several methods over several seeds, with everything else equal.
+    """Run several methods over several seeds, with the same settings for all.
 
     Give the methods, or one YAML file. With several seeds, every method is compared with the baseline, seed by seed:
     mean difference, 95 % interval, effect size, and whether it is more than chance.

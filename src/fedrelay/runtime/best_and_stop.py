@@ -69,6 +69,10 @@ class Limit(NamedTuple):
         """Whether a share of it was spent."""
         return self.most is not None and self.spent >= share * self.most
 
+    def __str__(self) -> str:
+        most = "none" if self.most is None else _number(self.most)
+        return f"stop.{self.name}: {_number(self.spent)} {self.what}, the limit is {most}"
+
 
 def planned_limits(settings: StopSettings, costs: Row) -> tuple[Limit, ...]:
     """The limits on costs that follow from the plans of a run, so from its records; real time does not.
@@ -101,8 +105,8 @@ class StopRules:
         """
         wall = Limit("max_wall", self.settings.max_wall, seconds, "seconds have passed")
         for limit in (*planned_limits(self.settings, costs), wall):
-            if limit.most is not None and limit.is_reached():
-                return f"stop.{limit.name}: {_number(limit.spent)} {limit.what}, the limit is {_number(limit.most)}"
+            if limit.is_reached():
+                return str(limit)
         return ""
 
     def target_reached(self, history: Sequence[Row]) -> str:

@@ -88,6 +88,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return mean_std(known)[0] if len(known) == len(values) else None
 
 
+SAME_WORK = 1.2
+"""Client updates of two methods whose ratio is at most this are called the same."""
+
+
 @dataclass(frozen=True, repr=False)
 class ComparisonResult(NotebookDisplay):
     """All runs of a comparison."""
@@ -102,7 +106,17 @@ class ComparisonResult(NotebookDisplay):
         """What to know about the numbers."""
         several = any(len(method.results) > 1 for method in self.methods)
         weights = ("same initial weights for all seeds",) if self.same_weights and several else ()
-        return (*weights, *self._subsets(), *self._undefined_scores())
+        return (*weights, *self.unequal_work(), *self._subsets(), *self._undefined_scores())
+
+    def unequal_work(self) -> Iterator[str]:
+        """The client updates of methods, where some have more: with few clients a group may be as large as all."""
+        federated = [method for method in self.methods if method.training == "federated" and method.results]
+        work = {mean_std([float(run.client_updates) for run in each.results])[0]: each.name for each in federated}
+        stop = self.comparison.stop
+        as_wanted = any(rule is not None for rule in (stop.max_updates, stop.target, stop.patience))
+        if work and not as_wanted and max(work) > SAME_WORK * min(work):
+            ends = " and ".join(f"{updates:,.0f} ({work[updates]})" for updates in (min(work), max(work)))
+            yield f"not the same work: between {ends} client updates; stop.max_updates sets a common limit"
 
     def _subsets(self) -> Iterator[str]:
         """What is not on all samples."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from fedrelay.experiment.spec import Experiment
 from fedrelay.metrics.paired_differences import PairedDifference, more_than_chance
 from fedrelay.notebook_display import NotebookDisplay
-from fedrelay.runtime.best_and_stop import SelectionMetric, validation_metric
+from fedrelay.runtime.best_and_stop import SelectionMetric, planned_limits, validation_metric
 from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults
 from fedrelay.runtime.result import Result
 from fedrelay.tasks.task_facts import TaskFacts
@@ -20,6 +20,9 @@ from fedrelay.tuning.score import COSTS, Rung, score_of_run
 from fedrelay.tuning.settings import Tuning
 from fedrelay.tuning.successive_halving import Choice, Trial
 from fedrelay.tuning.tuned_methods import TunedMethod
+
+WITHIN_BUDGET = 1.05
+"""A run that spent less than this share of a limit has not spent much more than others."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ class TuningResult(NotebookDisplay):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What may be wrong with the choices."""
-        return tuple(warning for each in self.methods for warning in self._warnings(each))
+        return (*(each for method in self.methods for each in self._warnings(method)), *self.comparison.unequal_work())
 
     def _warnings(self, each: MethodTuning) -> Iterator[str]:
         if each.failed:
@@ -204,10 +207,18 @@ class TuningResult(NotebookDisplay):
             return
         if each.choice.at_edge:
             best = f"{each.choice.best.point.lr:g}"
-            yield f"{each.name}: the best learning rate, {best}, is still at the edge; try --lr {best}"
+            yield f"{each.name}: the best learning rate, {best}, is still at the edge; --lr {best} has a grid around it"
         results = self.comparison[each.name].results
+        for result in results[:1]:
+            yield from self._overspent(each.name, result)
         if self._has_limits and results and all(result.rounds == self.tuning.rounds for result in results):
             yield f"{each.name}: all {self.tuning.rounds} rounds are within the budget; more --rounds may help"
+
+    def _overspent(self, name: str, result: Result) -> Iterator[str]:
+        """What a method spent beyond the budget: a run ends after the round in which it reaches a limit."""
+        for limit in planned_limits(self.tuning.stop, result.history[-1]):
+            if limit.is_reached(WITHIN_BUDGET):
+                yield f"{name}: over the budget, as a run ends after the round that reaches a limit; {limit}"
 
     @property
     def _has_limits(self) -> bool:
