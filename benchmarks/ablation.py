@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contest_cells import CELLS, DOCS, SEEDS, TUNING_SEED, Cell, CellRun, smoke_cell
+from contest_cells import CELLS, DOCS, SEEDS, Cell, CellRun, smoke_cell, validation_scores
 from kept_results import KeptResults, Result
 from workloads import available
 
@@ -135,9 +135,9 @@ class CellRuns:
         trials = search({})
         wanted = next(trials)
         while True:
-            runs = self.runs(variant, [tried["train.lr"] for tried in wanted], [TUNING_SEED])
+            runs = self.runs(variant, [tried["train.lr"] for tried in wanted], self.cell.tuning_seeds)
             try:
-                wanted = trials.send([found["validation"] for found in self.results.of(runs)])
+                wanted = trials.send(validation_scores(self.results.of(runs), len(self.cell.tuning_seeds)))
             except StopIteration as end:
                 return best_of(end.value)
 

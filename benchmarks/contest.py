@@ -10,7 +10,7 @@ A cell is a data set, how it is dealt out, and how many clients take part. In ev
 
 1. Screening. Every entrant has the same budget: five learning rates, up to two more while the best is at the edge, and
    three values of one setting of its own; an entrant without one tries three learning rates near the best. One seed,
-   scored on validation samples. Test samples have no say.
+   or three where the data are small, scored on validation samples. Test samples have no say.
 2. Final. FedAvg, FedSeq, our own entrants and the four others that are best in the screening run with five fresh
    seeds and are scored on test samples. All have the same client updates. Those that sent more bytes, or took longer by
    the virtual clock, than the leanest of them also run with as few rounds as fit its bytes, or its time.
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contest_cells import CELLS, DOCS, SEEDS, TUNING_SEED, Cell, CellRun, smoke_cell
+from contest_cells import CELLS, DOCS, SEEDS, Cell, CellRun, smoke_cell, validation_scores
 from contest_page import page
 from kept_results import KeptResults
 from workloads import available
@@ -104,13 +104,15 @@ def screen(cell: Cell, entrants: Sequence[Entrant], results: KeptResults) -> lis
     found: list[Screened] = []
     while wanted:
         runs = {
-            number: [run_of(cell, entrants[number], tried, TUNING_SEED, cell.rounds) for tried in wave]
+            number: [
+                run_of(cell, entrants[number], tried, seed, cell.rounds) for tried in wave for seed in cell.tuning_seeds
+            ]
             for number, wave in wanted.items()
         }
         results.of([run for each in runs.values() for run in each])
         wanted = {}
         for number, of_entrant in runs.items():
-            scores = [each["validation"] for each in results.of(of_entrant)]
+            scores = validation_scores(results.of(of_entrant), len(cell.tuning_seeds))
             try:
                 wanted[number] = searches[number].send(scores)
             except StopIteration as end:

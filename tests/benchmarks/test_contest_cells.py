@@ -1,0 +1,21 @@
+"""The cells of the contest, and what trials score."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def contest_cells(load_benchmark):
+    return load_benchmark("contest_cells")
+
+
+def test_a_trial_scores_the_mean_over_its_seeds_and_nothing_if_one_diverged(contest_cells):
+    found = [{"validation": score} for score in (0.5, 0.75, 0.25, None)]
+    assert contest_cells.validation_scores(found, 2) == [0.625, None]
+    assert contest_cells.validation_scores(found, 1) == [0.5, 0.75, 0.25, None]
+
+
+def test_half_of_the_cells_are_frozen(contest_cells):
+    assert [cell.frozen for cell in contest_cells.CELLS].count(True) == len(contest_cells.CELLS) / 2
+    assert len({cell.name for cell in contest_cells.CELLS}) == len(contest_cells.CELLS) == 16
