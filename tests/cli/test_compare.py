@@ -15,7 +15,8 @@ def test_a_comparison_writes_and_prints_the_same_numbers(compared, tmp_path):
     assert compared.code == 0, compared.err
     assert compared.out.count("\n") == 1
     facts = compared.json
-    assert set(facts) == {"reference", "methods", "differences", "tuning", "out"}
+    assert set(facts) == {"reference", "methods", "differences", "tuning", "out", "notes"}
+    assert [note.split(":")[0] for note in facts["notes"]] == ["not the same work"]
     assert facts["out"] == "here"
     assert list(facts["methods"]) == ["fedavg", "fedseq", "centralized"]
     central = facts["methods"]["centralized"]

@@ -341,7 +341,7 @@ def _notes(outcome: ComparisonResult, summaries: Mapping[str, Row], relative_tar
     if _several_seeds(outcome):
         yield Text("  *: more than chance, by paired t-tests over seeds with Holm's correction", style="dim")
         yield from (Padding(Text(note, style="yellow"), (0, 0, 0, 2)) for note in seed_notes(outcome))
-    yield from (Text(f"  {note}", style="dim") for note in outcome.notes)
+    yield from (Padding(Text(note, style="dim"), (0, 0, 0, 2)) for note in outcome.notes)
     folder = outcome.comparison.out
     yield Padding(Text(tuning_statement(outcome, [folder] if folder else [])["text"], style="dim"), (0, 0, 0, 2))
     for entry in outcome.methods:

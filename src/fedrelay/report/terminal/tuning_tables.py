@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from fedrelay.metrics.curves import mean_std
@@ -107,11 +108,13 @@ def tuning_tables(result: TuningResult) -> RenderableType:
             method.name, settings, method.trial_count, *(score(task.headline_info, value) for value in values)
         )
     marks = ["* a seed has no result"] if any(each.missing for each in result.standings) else []
-    notes = [Text(f"  {note}", style="dim") for note in (*marks, *result.extensions)]
-    notes += [Text(f"  {warning}", style="yellow") for warning in result.warnings]
-    return Group(
-        Text(f"  {reason(result)}", style="bold"), Text(), table, Text(), chosen, *([Text(), *notes] if notes else [])
-    )
+    notes = [_indented(note, "dim") for note in (*marks, *result.extensions)]
+    notes += [_indented(warning, "yellow") for warning in result.warnings]
+    return Group(_indented(reason(result), "bold"), Text(), table, Text(), chosen, *([Text(), *notes] if notes else []))
+
+
+def _indented(text: str, style: str) -> Padding:
+    return Padding(Text(text, style=style), (0, 0, 0, 2))
 
 
 def tuning_advice(result: TuningResult) -> RenderableType:
