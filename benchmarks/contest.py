@@ -179,6 +179,7 @@ def run_cell(
         "name": cell.name,
         "title": cell.title,
         "frozen": cell.frozen,
+        "alpha": cell.settings.get("alpha"),
         "metric": next(each["metric"] for each in results.known.values() if "metric" in each),
         "screened": [(each.entrant.name, each.score, each.settings, each.trials) for each in screened],
         "ours": [each.entrant.name for each in going if each.entrant.ours],

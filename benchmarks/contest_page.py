@@ -65,11 +65,46 @@ def page(cells: Cells) -> Iterator[str]:
         chosen = [cell for cell in cells if cell["frozen"] == frozen]
         if chosen:
             yield from ("", f"## {title}")
+            yield from ("", *_goals(chosen))
             for budget, words in BUDGETS.items():
                 yield from ("", f"### Equal {words}", "", *_table(chosen, budget))
     yield from ("", "## All finalists, equal client updates", "")
     for cell in cells:
         yield from (f"**{cell['title']}** ({cell['metric']})", "", *_finalists(cell), "")
+
+
+AT_THE_TOP, LEAST_SHARE_AT_THE_TOP = ("won", "tied"), 0.8
+STRONG_SKEW, LEAST_GAIN = 0.1, 2.0
+"""Dirichlet's α up to which a gain over FedSeq of at least this many points was the goal."""
+
+
+def gains_over_fedseq(cells: Cells) -> list[float]:
+    """How many points we are ahead of tuned FedSeq in each cell with strong skew, at equal client updates."""
+    strong = [cell["scores"]["updates"] for cell in cells if cell["alpha"] is not None and cell["alpha"] <= STRONG_SKEW]
+    return [mean(scores[OURS]) - mean(scores["fedseq"]) for scores in strong]
+
+
+def _goals(cells: Cells) -> Iterator[str]:
+    """What was hoped for before the first run, and what came of it."""
+    results = {budget: outcomes(cells, budget) for budget in ("updates", "bytes")}
+    pairs = list(zip(*results.values(), strict=True))
+    lost = sum("lost" in pair for pair in pairs)
+    top = sum(all(each in AT_THE_TOP for each in pair) for pair in pairs)
+    gains = gains_over_fedseq(cells)
+    yield "| goal, at equal client updates and at equal bytes | found | |"
+    yield "|---|---:|---|"
+    yield f"| no cell lost | {lost} lost | {_met(lost == 0)} |"
+    share = f"{100 * LEAST_SHARE_AT_THE_TOP:g} %"
+    met = _met(top >= LEAST_SHARE_AT_THE_TOP * len(cells))
+    yield f"| won or tied in at least {share} of the cells | {top} of {len(cells)} | {met} |"
+    if gains:
+        gain, wanted = statistics.median(gains), f"{LEAST_GAIN:g} points"
+        words = f"median lead over tuned FedSeq at α ≤ {STRONG_SKEW:g} of at least {wanted}, at equal updates"
+        yield f"| {words} | {gain:+.1f} | {_met(gain >= LEAST_GAIN)} |"
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "**not met**"
 
 
 def _table(cells: Cells, budget: str) -> Iterator[str]:

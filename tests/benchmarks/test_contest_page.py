@@ -10,11 +10,11 @@ def contest_page(load_benchmark):
     return load_benchmark("contest_page")
 
 
-def cell(ours, **rivals):
+def cell(ours, *, alpha=None, **rivals):
     scores = {"relay": ours, **rivals}
     screened = [(name, 0.5, {"train.lr": 0.1}, 8) for name in scores]
     return {
-        "title": "Toy", "frozen": False, "metric": "accuracy", "ours": ["relay"], "screened": screened,
+        "title": "Toy", "frozen": False, "alpha": alpha, "metric": "accuracy", "ours": ["relay"], "screened": screened,
         "scores": {"updates": scores, "bytes": scores, "time": scores},
     }  # fmt: skip
 
@@ -52,3 +52,14 @@ def test_a_run_that_diverged_counts_as_nothing(contest_page):
     page = "\n".join(contest_page.page([cell([*STEADY[:4], None], fedseq=STEADY)]))
     assert "| Toy | 40.8 | fedseq | 50.8 | -10.0 (-37.8 … +17.8) | tied |" in page
     assert "Of 1 cells: 0 won, 1 tied, 0 behind, 0 lost." in page
+
+
+def test_goals(contest_page):
+    won = cell(STEADY, alpha=0.1, fedseq=[0.40, 0.42, 0.41, 0.40, 0.41])
+    lost = cell(STEADY, alpha=0.5, fedseq=[0.60, 0.62, 0.61, 0.60, 0.61])
+    page = list(contest_page.page([won, won, won, won, lost]))
+    assert "| no cell lost | 1 lost | **not met** |" in page
+    assert "| won or tied in at least 80 % of the cells | 4 of 5 | met |" in page
+    [gain] = [line for line in page if "median lead over tuned FedSeq" in line]
+    assert gain.endswith("| +10.0 | met |")
+    assert not any("median lead" in line for line in contest_page.page([lost]))
