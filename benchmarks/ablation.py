@@ -5,7 +5,7 @@
     .venv/bin/python benchmarks/ablation.py --smoke   one cell, two ingredients, two rounds
 
 On four of the contest's cells for design. All runs of a cell have the same number of client updates. Every variant is
-tuned: five learning rates are tried, up to two more while the best is at the edge, with one seed on validation samples.
+tuned: five learning rates are tried, up to two more while the best is at the edge, on validation samples.
 Then five fresh seeds are scored on test samples.
 
 1. Ablation: `relay` without one ingredient, and without the two whose absence costs most on validation samples.

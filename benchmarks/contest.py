@@ -16,7 +16,7 @@ A cell is a data set, how it is dealt out, and how many clients take part. In ev
    the virtual clock, than the leanest of them also run with as few rounds as fit its bytes, or its time.
 
 The result of every run is appended to `docs/contest/CELL.jsonl`, and no run whose result is there is done again: stop
-it whenever you like. Cells whose data are not found are left out. About 14 hours of one core for all cells.
+it whenever you like. Cells whose data are not found are left out. About a day of one core for all cells.
 """
 
 from __future__ import annotations

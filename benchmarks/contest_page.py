@@ -78,10 +78,10 @@ STRONG_SKEW, LEAST_GAIN = 0.1, 2.0
 """Dirichlet's α up to which a gain over FedSeq of at least this many points was the goal."""
 
 
-def gains_over_fedseq(cells: Cells) -> list[float]:
+def _gains_over_fedseq(cells: Cells) -> list[float]:
     """How many points we are ahead of tuned FedSeq in each cell with strong skew, at equal client updates."""
     strong = [cell["scores"]["updates"] for cell in cells if cell["alpha"] is not None and cell["alpha"] <= STRONG_SKEW]
-    return [mean(scores[OURS]) - mean(scores["fedseq"]) for scores in strong]
+    return [mean(scores[OURS]) - mean(scores["fedseq"]) for scores in strong if "fedseq" in scores]
 
 
 def _goals(cells: Cells) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _goals(cells: Cells) -> Iterator[str]:
     pairs = list(zip(*results.values(), strict=True))
     lost = sum("lost" in pair for pair in pairs)
     top = sum(all(each in AT_THE_TOP for each in pair) for pair in pairs)
-    gains = gains_over_fedseq(cells)
+    gains = _gains_over_fedseq(cells)
     yield "| goal, at equal client updates and at equal bytes | found | |"
     yield "|---|---:|---|"
     yield f"| no cell lost | {lost} lost | {_met(lost == 0)} |"

@@ -44,7 +44,7 @@ def _fewer_colours(picture: bytes) -> bytes:
 
 
 def panels_of(scaled: ScaledClaim) -> list[Figure]:
-    """One for each comparison, one for each measure of groups."""
+    """One for each comparison, one for each measure of groups; not all of what was added after the verdict."""
     panels: list[Figure] = []
     methods: dict[str, int] = {}  # a method has one colour in all panels
     used = scaled.used()

@@ -42,10 +42,13 @@ def load_record(path: Path, spec: Mapping[str, Any]) -> Record | None:
     if not path.is_file():
         return None
     try:
-        found: Record = json.loads(path.read_text(encoding="utf-8"))
-        return found if found["settings"] == plain(spec) and found["runs"] is not None else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{path}: is damaged ({error})") from None
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunFolderError(f"{path}: is damaged ({error}); restore or remove it") from None
+    for name in ("settings", "runs", "seconds"):
+        if not isinstance(found, dict) or not isinstance(found.get(name), dict):
+            raise RunFolderError(f"{path}: is damaged (no {name}); restore or remove it")
+    return found if found["settings"] == plain(spec) else None
 
 
 def write_record(

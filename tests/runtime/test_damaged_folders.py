@@ -50,9 +50,8 @@ def snapshot(folder: Path) -> list[tuple]:
     return sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in folder.rglob("*"))
 
 
-def test_damaged_run_folders(runs, parties, tmp_path, monkeypatch):
+def test_damaged_run_folders(runs, parties, tmp_path):
     """Bytes, links and missing files; what lies beside the run stays as it is."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nobody will pull the plug
     data, model = parties
     beside, run = tmp_path / "beside", tmp_path / "run"
     beside.mkdir()

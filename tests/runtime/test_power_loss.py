@@ -73,18 +73,16 @@ def problems(disk: Disk, data, weights_sha256, place, states, ignored=lambda nod
         shutil.rmtree(place)
 
 
-def test_a_run_survives_a_loss_of_power_at_any_moment(one, data, tmp_path, monkeypatch):
+def test_a_run_survives_a_loss_of_power_at_any_moment(one, data, tmp_path):
     disk, weights_sha256 = one
     assert disk.promised(len(disk.operations)) == [0, 1, 2, 2]
-    monkeypatch.setattr("os.fsync", lambda handle: None)
     assert list(problems(disk, data, weights_sha256, tmp_path / "left", states=len(cases(30)))) == []
 
 
-def test_lines_after_the_checkpoint_may_be_there_in_part(data, tmp_path, monkeypatch):
+def test_lines_after_the_checkpoint_may_be_there_in_part(data, tmp_path):
     """Lines of several rounds are on their way to the disk, and arrive in any order."""
     disk, weights_sha256 = recorded_run(tmp_path / "disk", data, AT_THE_END)
     assert disk.promised(len(disk.operations)) == [0, 3]
-    monkeypatch.setattr("os.fsync", lambda handle: None)
     assert list(problems(disk, data, weights_sha256, tmp_path / "left", states=len(cases(20)))) == []
 
 
@@ -98,9 +96,8 @@ def test_lines_after_the_checkpoint_may_be_there_in_part(data, tmp_path, monkeyp
     ],
     ids=["no folder", "no file", "no appended line", "not the folder of the run folder"],
 )
-def test_the_test_notices_what_is_not_flushed(one, data, tmp_path, monkeypatch, flushed):
+def test_the_test_notices_what_is_not_flushed(one, data, tmp_path, flushed):
     disk, weights_sha256 = one
-    monkeypatch.setattr("os.fsync", lambda handle: None)
     names = {node: name for name, node in disk.names()}
     found = problems(
         disk, data, weights_sha256, tmp_path / "left", 30, lambda node: not flushed(names[node], node in disk.folders)

@@ -151,7 +151,7 @@ def _facts(
     }
     seeds = ", ".join(map(str, sorted({run.seed for run in runs})))
     common = {name: text for name, text in found.items() if text not in ("", DIFFERS)}
-    return common | {"seeds": "; ".join([seeds, *notes])}
+    return common | {"seeds": seeds} | ({"notes": "; ".join(notes)} if notes else {})
 
 
 def _differing(loaded: ReportRuns, partitions: Sequence[ClientClassCounts | str]) -> dict[str, str]:

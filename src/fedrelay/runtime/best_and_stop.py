@@ -59,19 +59,16 @@ class Limit(NamedTuple):
     """A limit of `stop`, and what a run has spent of it."""
 
     name: str
-    most: float | None
-    """None: no limit."""
-
+    most: float
     spent: float
     what: str
 
     def is_reached(self, share: float = 1.0) -> bool:
         """Whether a share of it was spent."""
-        return self.most is not None and self.spent >= share * self.most
+        return self.spent >= share * self.most
 
     def __str__(self) -> str:
-        most = "none" if self.most is None else _number(self.most)
-        return f"stop.{self.name}: {_number(self.spent)} {self.what}, the limit is {most}"
+        return f"stop.{self.name}: {_number(self.spent)} {self.what}, the limit is {_number(self.most)}"
 
 
 def planned_limits(settings: StopSettings, costs: Row) -> tuple[Limit, ...]:
@@ -82,11 +79,12 @@ def planned_limits(settings: StopSettings, costs: Row) -> tuple[Limit, ...]:
         costs: What the run has cost so far, as in a row of metrics.
     """
     hours = costs["virtual_seconds"] / 3600
-    return (
-        Limit("max_bytes", settings.max_bytes, costs["bytes"], "bytes were sent"),
-        Limit("max_updates", settings.max_updates, costs["client_updates"], "client updates were done"),
-        Limit("max_hours", settings.max_hours, hours, "hours of virtual time have passed"),
+    known = (
+        ("max_bytes", settings.max_bytes, costs["bytes"], "bytes were sent"),
+        ("max_updates", settings.max_updates, costs["client_updates"], "client updates were done"),
+        ("max_hours", settings.max_hours, hours, "hours of virtual time have passed"),
     )
+    return tuple(Limit(name, most, spent, what) for name, most, spent, what in known if most is not None)
 
 
 @dataclass(frozen=True)
@@ -103,11 +101,9 @@ class StopRules:
             costs: What the run has cost so far, as in a row of metrics.
             seconds: Real seconds so far.
         """
-        wall = Limit("max_wall", self.settings.max_wall, seconds, "seconds have passed")
-        for limit in (*planned_limits(self.settings, costs), wall):
-            if limit.is_reached():
-                return str(limit)
-        return ""
+        most = self.settings.max_wall
+        wall = [] if most is None else [Limit("max_wall", most, seconds, "seconds have passed")]
+        return next((str(limit) for limit in (*planned_limits(self.settings, costs), *wall) if limit.is_reached()), "")
 
     def target_reached(self, history: Sequence[Row]) -> str:
         """Why the last evaluation is good enough; empty if it is not."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedrelay.errors import RunFolderError, SpecError
 from fedrelay.experiment.method_catalogue import training_of
 from fedrelay.experiment.sections import Training
-from fedrelay.experiment.spec import Comparison, ComparisonEntry, load_file, validate
+from fedrelay.experiment.spec import Comparison, ComparisonEntry, StopSettings, load_file, validate
 from fedrelay.metrics.curves import mean_std, target_scores
 from fedrelay.metrics.paired_differences import DifferenceToBaseline, differences_to_baseline
 from fedrelay.notebook_display import NotebookDisplay
@@ -92,6 +92,12 @@ SAME_WORK = 1.2
 """Client updates of two methods whose ratio is at most this are called the same."""
 
 
+def _ends_by_other_rules(stop: StopSettings) -> bool:
+    """Whether a run may end by something else than rounds or client updates, so that work differs as it should."""
+    rules = (stop.max_bytes, stop.max_hours, stop.max_wall, stop.target, stop.patience)
+    return any(rule is not None for rule in rules)
+
+
 @dataclass(frozen=True, repr=False)
 class ComparisonResult(NotebookDisplay):
     """All runs of a comparison."""
@@ -110,13 +116,21 @@ class ComparisonResult(NotebookDisplay):
 
     def unequal_work(self) -> Iterator[str]:
         """The client updates of methods, where some have more: with few clients a group may be as large as all."""
-        federated = [method for method in self.methods if method.training == "federated" and method.results]
-        work = {mean_std([float(run.client_updates) for run in each.results])[0]: each.name for each in federated}
-        stop = self.comparison.stop
-        as_wanted = any(rule is not None for rule in (stop.max_updates, stop.target, stop.patience))
-        if work and not as_wanted and max(work) > SAME_WORK * min(work):
-            ends = " and ".join(f"{updates:,.0f} ({work[updates]})" for updates in (min(work), max(work)))
-            yield f"not the same work: between {ends} client updates; stop.max_updates sets a common limit"
+        runs = [run for method in self.methods for run in method.results if method.training == "federated"]
+        rules = [run.experiment.stop for run in runs]
+        if not runs or not all(run.complete for run in runs) or any(map(_ends_by_other_rules, rules)):
+            return
+        work = {
+            method.name: mean_std([float(run.client_updates) for run in method.results])[0]
+            for method in self.methods
+            if method.training == "federated" and method.results
+        }
+        least, most = min(work, key=work.__getitem__), max(work, key=work.__getitem__)
+        if work[most] > SAME_WORK * work[least]:
+            ends = " and ".join(f"{work[name]:,.0f} ({name})" for name in (least, most))
+            limited = all(rule.max_updates is not None for rule in rules)
+            advice = "" if limited else "; stop.max_updates sets a common limit"
+            yield f"not the same work: between {ends} client updates{advice}"
 
     def _subsets(self) -> Iterator[str]:
         """What is not on all samples."""

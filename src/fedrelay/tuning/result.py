@@ -21,8 +21,8 @@ from fedrelay.tuning.settings import Tuning
 from fedrelay.tuning.successive_halving import Choice, Trial
 from fedrelay.tuning.tuned_methods import TunedMethod
 
-WITHIN_BUDGET = 1.05
-"""A run that spent less than this share of a limit has not spent much more than others."""
+OVERSPENT = 1.05
+"""From this share of a limit on, a method has spent more than others."""
 
 
 @dataclass(frozen=True)
@@ -207,23 +207,14 @@ class TuningResult(NotebookDisplay):
             return
         if each.choice.at_edge:
             best = f"{each.choice.best.point.lr:g}"
-            yield f"{each.name}: the best learning rate, {best}, is still at the edge; --lr {best} has a grid around it"
+            yield f"{each.name}: the best learning rate, {best}, is at the edge; try a grid around it: --lr {best}"
         results = self.comparison[each.name].results
-        for result in results[:1]:
-            yield from self._overspent(each.name, result)
-        if self._has_limits and results and all(result.rounds == self.tuning.rounds for result in results):
+        limits = [limit for run in results for limit in planned_limits(self.tuning.stop, run.history[-1])]
+        if overspent := [limit for limit in limits if limit.is_reached(OVERSPENT)]:
+            worst = max(overspent, key=lambda limit: limit.spent / limit.most)
+            yield f"{each.name}: over the budget, as a run ends after the round that reaches a limit; {worst}"
+        if limits and not any(limit.is_reached() for limit in limits):
             yield f"{each.name}: all {self.tuning.rounds} rounds are within the budget; more --rounds may help"
-
-    def _overspent(self, name: str, result: Result) -> Iterator[str]:
-        """What a method spent beyond the budget: a run ends after the round in which it reaches a limit."""
-        for limit in planned_limits(self.tuning.stop, result.history[-1]):
-            if limit.is_reached(WITHIN_BUDGET):
-                yield f"{name}: over the budget, as a run ends after the round that reaches a limit; {limit}"
-
-    @property
-    def _has_limits(self) -> bool:
-        stop = self.tuning.stop
-        return any(limit is not None for limit in (stop.max_bytes, stop.max_updates, stop.max_hours))
 
     def _standing(self, method: MethodResults) -> Standing:
         found = {result.experiment.seed: result for result in method.results if result.best_found is not None}

@@ -20,8 +20,8 @@ Reading (medium, inconclusive): With Dirichlet 0.1 there is no gain to explain: 
 78.7 % after 500 client updates, SPFL has 75.8 % after 1,400. SPFL is 1.1 points below FedAvg with 10 epochs and 2.9
 above that with 20; either may be chance, as only 5 to 7 points could have been detected. With as many client updates as
 SPFL, in more rounds of one epoch, FedAvg reaches 82.1 %, 6.3 points [−1.9, 14.4] more than SPFL: a check of that, which
-the first edition had, would fail. SPFL's learning rate is not the cause: it ends at 75.1 % with 0.3 and at 69.1 with
-0.03 (SPFL rates, added after the verdict).
+the first edition had, would fail. No other learning rate that was tried is better: SPFL ends at 75.1 % with 0.3 and at
+69.1 with 0.03 (SPFL rates, added after the verdict).
 
 Shows: accuracy_last, client_updates, transfers, virtual_seconds
 """

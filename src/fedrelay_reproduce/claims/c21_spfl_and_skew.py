@@ -20,10 +20,10 @@ the first round on. Where both share 40 rounds of FedAvg, and SPFL then goes on 
 (same start, added after the verdict), it ends above the same number of rounds of FedAvg by 1.4 points [−2.0, 4.9] with
 .1, 1.7 [−0.5, 4.0] with .5 and 0.5 [−0.1, 1.0] with 100. But FedAvg gains by a third of the learning rate too; above
 that SPFL is by 0.3 [−4.8, 5.4], 1.3 [−0.1, 2.8] and 0.0 [−1.1, 1.0]. So from one start the gain with .5 is larger than
-with 100, as published, at about a quarter of the published size (6.5 and 1.9), but the difference may be chance (1.3
-[−0.7, 3.3]), and with .1 three seeds do not decide. Other learning rates for all 50 rounds make no gain of it: with .1
-it is −0.6 [−9.4, 8.2] if both have .1, because FedAvg is worse there, and −3.6 [−12.5, 5.3] if both have .3 (other
-rates, added after the verdict). The paper has 100 rounds of FedAvg and 50 of SPFL.
+with 100, as published (6.5 and 1.9), at about a quarter of that size or less: by 1.3 points [−0.7, 3.3] over FedAvg,
+and 1.4 [0.0, 2.7] over FedAvg with the lower rate. With .1 three seeds do not decide. Other learning rates for all 50
+rounds make no gain of it: with .1 it is −0.6 [−9.4, 8.2] if both have .1, because FedAvg is worse there, and −3.6
+[−12.5, 5.3] if both have .3 (other rates, added after the verdict). The paper has 100 rounds of FedAvg and 50 of SPFL.
 
 Shows: accuracy_last, accuracy_best, client_updates, virtual_seconds
 """

@@ -110,7 +110,8 @@ def tuning_tables(result: TuningResult) -> RenderableType:
     marks = ["* a seed has no result"] if any(each.missing for each in result.standings) else []
     notes = [_indented(note, "dim") for note in (*marks, *result.extensions)]
     notes += [_indented(warning, "yellow") for warning in result.warnings]
-    return Group(_indented(reason(result), "bold"), Text(), table, Text(), chosen, *([Text(), *notes] if notes else []))
+    below: list[RenderableType] = [Text(), *notes] if notes else []
+    return Group(_indented(reason(result), "bold"), Text(), table, Text(), chosen, *below)
 
 
 def _indented(text: str, style: str) -> Padding:

@@ -82,9 +82,8 @@ def problems(disk, run, place, ignored=lambda node: False):
         shutil.rmtree(place)
 
 
-def test_a_node_forgets_nothing_that_it_has_told(node, ask, tmp_path, monkeypatch):
+def test_a_node_forgets_nothing_that_it_has_told(node, ask, tmp_path):
     assert len(node.promised(len(node.operations))) == 3
-    monkeypatch.setattr("os.fsync", lambda handle: None)
     assert list(problems(node, ask.run, tmp_path / "left")) == []
     for kind in (lambda number: number in node.folders, lambda number: number not in node.folders):
         assert next(problems(node, ask.run, tmp_path / "lying", ignored=kind), "") != "", "the test notices nothing"

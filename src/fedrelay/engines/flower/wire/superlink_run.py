@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import httpx
@@ -177,10 +176,13 @@ class SuperLinkRun:
                 log.debug("no heartbeat sent: %s", reason_of(error))
 
 
-@cache
+_PACKING = threading.Lock()
+"""Several threads that ignore warnings at once undo each other's filters."""
+
+
 def app() -> Any:
-    """The app without code, as Flower packs it; packed once, as ignoring warnings is not safe among threads."""
-    with warnings.catch_warnings():  # about what Flower itself uses
+    """The app without code, as Flower packs it."""
+    with _PACKING, warnings.catch_warnings():  # about what Flower itself uses
         warnings.simplefilter("ignore", DeprecationWarning)
         fab, _ = build_fab_from_files(APP)
     return fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
