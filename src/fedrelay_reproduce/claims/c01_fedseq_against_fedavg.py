@@ -24,7 +24,9 @@ By the virtual clock it is the other way round: FedSeq's chains take 9.3 times a
 has 27 to 32 %. 300 rounds measure how fast methods learn: at the end both still gain 1 to 3 points in 50 rounds. To
 form groups, every client of FedSeq trains ten epochs beforehand, 2,000 passes over its data in all that the 12,200
 updates count as 200. FedDyn (58.0 %) ends where FedSeq does (57.9 %), FedSeqInter (57.4 %) and FedCyclic (56.4 %)
-somewhat below; in the paper FedDyn and FedCyclic end above it.
+somewhat below; in the paper FedDyn and FedCyclic end above it. With the paper's LeNet, its 500 clients and all 50,000
+images (lenet, added after the verdict; one seed, 200 rounds, the learning rates of the small CNN) FedSeq ends at 48.1
+%, FedAvg at 39.4 and SCAFFOLD at 30.6; all three still rise.
 
 Shows: accuracy_last, client_updates, longest_route, virtual_seconds
 """
