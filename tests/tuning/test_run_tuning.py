@@ -144,6 +144,17 @@ def test_what_was_spent_beyond_the_budget_is_said(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("patience", "said"), [(None, 1), (1, 0)])
+def test_more_rounds_are_advised_only_if_all_were_done(tmp_path, patience, said):
+    tune = {"extensions": 0, "trials": 2, "rungs": 1}
+    stop = {"max_updates": 10**6, "patience": patience}
+    tuning = tiny_tuning(methods=["fedavg"], rounds=12, seeds=[7], stop=stop, tune=tune)
+    result = run_tuning(tuning, tmp_path / "here")
+    [run] = result.comparison["fedavg"].results
+    assert (run.rounds == 12) == bool(said)
+    assert sum("rounds are within the budget" in each for each in result.warnings) == said
+
+
 def test_costs_to_a_target(tmp_path):
     tune = {"objective": "updates", "extensions": 0, "trials": 2, "rungs": 1}
     reached = tiny_tuning(methods=["fedavg"], rounds=2, stop={"target": 0.01}, tune=tune)

@@ -116,15 +116,12 @@ class ComparisonResult(NotebookDisplay):
 
     def unequal_work(self) -> Iterator[str]:
         """The client updates of methods, where some have more: with few clients a group may be as large as all."""
-        runs = [run for method in self.methods for run in method.results if method.training == "federated"]
+        federated = [method for method in self.methods if method.training == "federated" and method.results]
+        runs = [run for method in federated for run in method.results]
         rules = [run.experiment.stop for run in runs]
         if not runs or not all(run.complete for run in runs) or any(map(_ends_by_other_rules, rules)):
             return
-        work = {
-            method.name: mean_std([float(run.client_updates) for run in method.results])[0]
-            for method in self.methods
-            if method.training == "federated" and method.results
-        }
+        work = {each.name: mean_std([float(run.client_updates) for run in each.results])[0] for each in federated}
         least, most = min(work, key=work.__getitem__), max(work, key=work.__getitem__)
         if work[most] > SAME_WORK * work[least]:
             ends = " and ".join(f"{work[name]:,.0f} ({name})" for name in (least, most))

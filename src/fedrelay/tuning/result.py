@@ -213,7 +213,8 @@ class TuningResult(NotebookDisplay):
         if overspent := [limit for limit in limits if limit.is_reached(OVERSPENT)]:
             worst = max(overspent, key=lambda limit: limit.spent / limit.most)
             yield f"{each.name}: over the budget, as a run ends after the round that reaches a limit; {worst}"
-        if limits and not any(limit.is_reached() for limit in limits):
+        did_all = all(run.rounds == self.tuning.rounds for run in results)
+        if limits and did_all and not any(limit.is_reached() for limit in limits):
             yield f"{each.name}: all {self.tuning.rounds} rounds are within the budget; more --rounds may help"
 
     def _standing(self, method: MethodResults) -> Standing:
