@@ -1,4 +1,4 @@
-"""Reads YAML as plain data, safely: no Python objects, no duplicate keys, and limits on size and nesting."""
+"""Reads and writes YAML as plain data: no Python objects, no duplicate keys, and limits on size and nesting."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from fedrelay.errors import SpecError
 from fedrelay.experiment.error_messages import nearest_path
 
 try:
-    from yaml import CSafeLoader as Loader  # ten times faster, if PyYAML was built with it
+    from yaml import CSafeDumper as Dumper  # ten times faster, if PyYAML was built with them
+    from yaml import CSafeLoader as Loader
 except ImportError:
+    from yaml import SafeDumper as Dumper  # type: ignore[assignment]
     from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
 MAX_CHARACTERS = 200_000
@@ -42,6 +44,11 @@ def parse_yaml(text: str) -> Any:
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+def to_yaml(value: Any, *, width: int = 80) -> str:
+    """A value of plain data as YAML text; keys stay in their order, lines are broken at `width` characters."""
+    return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, width=width))
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import yaml
 from torch import nn
 
 from fedrelay.data.own_data_per_seed import OwnData
@@ -21,6 +20,7 @@ from fedrelay.experiment.data_and_model import OwnModel
 from fedrelay.experiment.method import build_method
 from fedrelay.experiment.prepare import check_preparable
 from fedrelay.experiment.spec import Comparison, ComparisonEntry, Experiment
+from fedrelay.experiment.yaml_files import to_yaml
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.callback import Callbacks
 from fedrelay.runtime.comparison_result import ComparisonResult, MethodResults, load_comparison, run_folder
@@ -78,7 +78,7 @@ def open_folder(folder: Path, comparison: Comparison, check_preparable: Callable
         raise RunFolderError(f"{folder}: cannot be created ({error.strerror})") from None
     if not occupied:
         spec = comparison.model_dump(mode="json", exclude={"out"})
-        write_atomically(folder / COMPARISON_SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+        write_atomically(folder / COMPARISON_SPEC, to_yaml(spec).encode())
     elif not (folder / COMPARISON_SPEC).is_file() or load_comparison(folder) != comparison:
         raise RunFolderError(
             f"{folder}: is not empty and holds something else; 'fedrelay resume {folder}' continues a comparison, "

@@ -49,7 +49,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
@@ -57,6 +56,7 @@ from torch import Tensor
 
 from fedrelay.errors import RunFolderError
 from fedrelay.experiment.spec import Experiment
+from fedrelay.experiment.yaml_files import to_yaml
 from fedrelay.file_lock import lock_file
 from fedrelay.files import LineFile, make_folder, read_regular_file, write_atomically
 from fedrelay.runtime.record_lines import (
@@ -406,7 +406,7 @@ def _holds(path: Path, model: Mapping[str, Tensor]) -> bool:
 
 
 def _spec(experiment: Experiment) -> bytes:
-    return yaml.safe_dump(experiment.model_dump(mode="json", exclude={"out"}), sort_keys=False).encode()
+    return to_yaml(experiment.model_dump(mode="json", exclude={"out"})).encode()
 
 
 def _lock(path: Path) -> int:

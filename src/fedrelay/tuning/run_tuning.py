@@ -19,12 +19,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from fedrelay.errors import DivergedError, RunFolderError, SpecError
 from fedrelay.experiment.comparison_runs import experiments
 from fedrelay.experiment.prepare import check_preparable, prepare_without_groups
 from fedrelay.experiment.spec import Comparison, Experiment, load_file, validate
+from fedrelay.experiment.yaml_files import to_yaml
 from fedrelay.files import make_folder, read_regular_file, write_atomically
 from fedrelay.runtime.best_and_stop import SelectionMetric, validation_metric
 from fedrelay.runtime.comparison import open_folder, run_comparison
@@ -138,7 +137,7 @@ def _open_folder(out: Path, plan: TuningPlan, own: OwnInputs) -> TaskFacts:
         make_folder(out)
         write_atomically(out / INPUTS, json.dumps({"own": own.given}).encode())
         spec = tuning.model_dump(mode="json", exclude={"out"})
-        write_atomically(out / TUNING_SPEC, yaml.safe_dump(spec, sort_keys=False).encode())
+        write_atomically(out / TUNING_SPEC, to_yaml(spec).encode())
     return task
 
 
@@ -239,5 +238,5 @@ def _write_spec(path: Path, experiment: Experiment) -> None:
     """Write an experiment as a file for `fedrelay run`, without settings that have their default."""
     tree = experiment.model_dump(mode="json", exclude_defaults=True, exclude={"out"})
     ordered = {"method": experiment.method, **tree}
-    text = f"# fedrelay run {path}\n{yaml.safe_dump(ordered, sort_keys=False)}"
+    text = f"# fedrelay run {path}\n{to_yaml(ordered)}"
     write_atomically(path, text.encode())

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from fedrelay.experiment.yaml_files import to_yaml
 from fedrelay.files import make_folder, write_atomically
 from fedrelay.runtime.comparison import run_entry
 from fedrelay.runtime.comparison_result import load_comparison, run_folder
@@ -41,7 +41,7 @@ class ComparisonRuns(ComparedMethods):
             seeds = tuple(sorted({*before.seeds, *seeds}))
         make_folder(self.folder)
         spec = self.comparison.model_copy(update={"seeds": seeds}).model_dump(mode="json", exclude={"out"})
-        write_atomically(path, yaml.safe_dump(spec, sort_keys=False).encode())
+        write_atomically(path, to_yaml(spec).encode())
 
     def done_here(self, run: ClaimRun) -> bool:
         path = self.path(str(run.method), run.seed)

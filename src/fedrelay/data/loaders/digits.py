@@ -6,6 +6,7 @@ read: importing scikit-learn takes longer than a small run.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,8 +33,16 @@ def recognise(location: Path) -> Path | None:
 
 def load(package: Path) -> Dataset:
     """Grey images `[n, 1, 8, 8]`; values 0 … 16 are scaled to 0 … 1."""
-    rows = np.loadtxt(package / IN_PACKAGE, delimiter=",")
-    x, y = rows[:, :-1].reshape(-1, 1, 8, 8).astype(np.uint8), rows[:, -1].astype(np.int64)
+    rows = _read(package / IN_PACKAGE)
+    x, y = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
     train, test = stratified_split(y, "digits-split")
     to_unit_range = Scaling((0.0,), (1 / 16,))
     return image_dataset("digits", (x[train], y[train]), (x[test], y[test]), classes=10, scaling=to_unit_range)
+
+
+@cache
+def _read(path: Path) -> np.ndarray:
+    """Read once in a process: parsing takes as long as a few rounds, and a comparison has many runs."""
+    rows = np.loadtxt(path, dtype=np.uint8, delimiter=",")
+    rows.flags.writeable = False
+    return rows

@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import yaml
 from pydantic import Field
 
 from fedrelay.errors import SpecError
 from fedrelay.experiment.spec import Section, validate
-from fedrelay.experiment.yaml_files import read_file
+from fedrelay.experiment.yaml_files import read_file, to_yaml
 from fedrelay.files import expand_home
 
 if TYPE_CHECKING:  # cryptography is installed with Flower only, and claims are checked without it
@@ -108,7 +107,7 @@ def roster_with_keys(roster: Roster, keys: Mapping[str, PublicKey]) -> str:
 
     nodes = {name: {**_numbers(roster.nodes.get(name)), "key": public_text(key)} for name, key in keys.items()}
     plain = {**roster.model_dump(exclude={"nodes"}, exclude_none=True), "nodes": nodes}
-    return str(yaml.safe_dump(plain, sort_keys=False, width=1000))
+    return to_yaml(plain, width=1000)
 
 
 def keys_digest(keys: Mapping[str, PublicKey]) -> str:
