@@ -20,6 +20,7 @@ from fedrelay.tasks.regression import Regression
         (Classification(), "f1", torch.randn(7, 3, generator=torch.manual_seed(1)), torch.arange(7) % 3),
         (Regression(), "rmse", torch.randn(5, 1, generator=torch.manual_seed(1)), torch.arange(5.0)),
         (Classification(), "loss", torch.randn(7, 3, generator=torch.manual_seed(2)), torch.arange(7) % 3),
+        (Classification(), "accuracy", torch.randn(7, 3, generator=torch.manual_seed(3)), torch.arange(7) % 3),
     ],
 )
 def test_resamples_are_repeated_samples(task, metric, outputs, targets):

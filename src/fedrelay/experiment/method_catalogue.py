@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -71,9 +72,12 @@ class BuiltInTerms(Mapping[str, "type[Term]"]):
 
 def _imported(room: str, part: Any) -> Any:
     """A part, or the class at a place such as `chains.Chains`."""
-    if not isinstance(part, str):
-        return part
-    file, _, name = part.partition(".")
+    return _class_at(room, part) if isinstance(part, str) else part
+
+
+@cache
+def _class_at(room: str, place: str) -> Any:
+    file, _, name = place.partition(".")
     return getattr(import_module(f"fedrelay.{room}.{file}"), name)
 
 

@@ -47,15 +47,20 @@ def scores(confusion: NDArray[np.int64]) -> Scores:
 
 def scores_from_counts(correct: NDArray[np.int64], predicted: NDArray[np.int64], actual: NDArray[np.int64]) -> Scores:
     """The scores from counts per class, for tasks with too many classes for a confusion matrix."""
-    total = actual.sum()
-    if total == 0:
-        raise ValueError("cannot compute scores without samples")
     return Scores(
-        accuracy=float(correct.sum() / total),
+        accuracy=accuracy_from_counts(correct, actual),
         precision=_mean_ratio(correct, predicted),
         recall=_mean_ratio(correct, actual),
         f1=_mean_ratio(2 * correct, actual + predicted),
     )
+
+
+def accuracy_from_counts(correct: NDArray[np.int64], actual: NDArray[np.int64]) -> float:
+    """The accuracy from counts per class."""
+    total = int(actual.sum())
+    if total == 0:
+        raise ValueError("cannot compute scores without samples")
+    return int(correct.sum()) / total
 
 
 def accuracy_on_classes(classes: Sequence[int], correct: NDArray[np.int64], actual: NDArray[np.int64]) -> float | None:

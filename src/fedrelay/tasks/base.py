@@ -235,6 +235,10 @@ class Task(Section, ABC):
         metrics = self.metrics_from_sums(sums.values)
         return {**(dict.fromkeys(metrics) if sums.non_finite else metrics), "loss": sums.mean_loss}
 
+    def score(self, sums: EvaluationSums, metric: str) -> float | None:
+        """One metric, or the loss; for the bootstrap, which asks for the same one a thousand times."""
+        return self.scores(sums)[metric]
+
     def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         """Why sums that somebody else reports cannot be true, or empty; `predictions` is how many they may count."""
         if round(sums.weight) not in predictions:

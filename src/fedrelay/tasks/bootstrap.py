@@ -52,7 +52,7 @@ def resampled_scores(
         sums_of_each = [task._sums(outputs[[sample]], targets[[sample]]) for sample in range(len(targets))]
     if any(each.non_finite for each in sums_of_each):
         return [None] * len(counts)
-    return [task.scores(sums)[metric] for sums in _weighted_sums(sums_of_each, counts)]
+    return [task.score(sums, metric) for sums in _weighted_sums(sums_of_each, counts)]
 
 
 def _weighted_sums(sums_of_each: Sequence[EvaluationSums], counts: NDArray[np.int64]) -> list[EvaluationSums]:

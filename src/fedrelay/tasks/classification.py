@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedrelay.data.dataset import IGNORED_LABEL
-from fedrelay.metrics.classification import scores_from_counts
+from fedrelay.metrics.classification import accuracy_from_counts, scores_from_counts
 from fedrelay.tasks.base import (
     EvaluationSums,
     MetricInfo,
@@ -109,6 +109,11 @@ class Classification(ClassWeightedTask):
     def metrics_from_sums(self, values: Mapping[str, Summable]) -> Scores:
         correct, predicted, actual = (np.asarray(values[name]) for name in ("correct", "predicted", "actual"))
         return asdict(scores_from_counts(correct, predicted, actual))
+
+    def score(self, sums: EvaluationSums, metric: str) -> float | None:
+        if metric == "accuracy" and not sums.non_finite:
+            return accuracy_from_counts(np.asarray(sums.values["correct"]), np.asarray(sums.values["actual"]))
+        return super().score(sums, metric)
 
     def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         correct, predicted, actual = (np.asarray(sums.values[name]) for name in ("correct", "predicted", "actual"))
