@@ -82,6 +82,12 @@ def warm_python() -> Iterator[WarmPython]:
     found.close()
 
 
+@pytest.fixture
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are files of a few bytes, for tests of what is written beside them; `tests/report` draws real ones."""
+    monkeypatch.setattr("fedrelay.report.drawing.render", lambda *figures, **settings: b"a drawing")
+
+
 def make_federation(sizes: list[int], classes: int = 3, features: int = 4, seed: int = 0) -> ArrayFederation:
     """Clients of the given sizes with random rows."""
     rng = np.random.default_rng(seed)

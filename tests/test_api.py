@@ -14,6 +14,8 @@ from fedrelay.cli import main
 from fedrelay.experiment.keyword_types import KeywordDataSettings, KeywordSettings
 from fedrelay.experiment.spec import SECTIONS, CommonSettings, shortcuts
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 
 def test_typed_settings_are_those_of_the_spec():
     named = {"data", "model", "clients", "partition", "alpha", "rounds", "fraction", "epochs", "batch_size", "lr"}

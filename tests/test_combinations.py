@@ -1,13 +1,12 @@
 """Every way of travelling with every term and every merge: two rounds on tiny data.
 
 Each must run, and its transfers must be those of a list that is written down here one by one, from the plan and from
-what each method is known to send beside the model. With two workers each must give the same bits; a quarter of them,
-with every route and every addition, is tried that way, and all are by `make test-all`.
+what each method is known to send beside the model. With two workers each must give the same bits; every twelfth, with
+every route, is tried that way, and all are by `make test-all`.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 
@@ -90,7 +89,7 @@ def additions_of(route):
 
 
 def tried_with_two_workers(number):
-    return number % 4 == 0 or bool(os.environ.get(THOROUGH))
+    return THOROUGH or number % 12 == 0
 
 
 @pytest.mark.parametrize("route", [*ROUTES, *WARMUPS])

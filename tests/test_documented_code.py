@@ -25,6 +25,8 @@ from fedrelay.cli.app import program
 from fedrelay.engines.flower.roster import Roster
 from fedrelay.experiment.method_catalogue import METHODS
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TUTORIAL = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
@@ -209,6 +211,7 @@ TINY = {
 }
 """Commands that are run, each with options that make it small; of other commands only the words are checked."""
 
+WHOLE_PROGRAM = get_command(program())
 SHELL_WORDS = {"cd", "cp", "done", "export", "for", "kill", "mkdir", "ray", "source"}
 
 
@@ -229,7 +232,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def parsed(words: list[str]) -> tuple[str, dict[str, object]]:
     """The name of a command and the values of its parameters; fails where it would be refused."""
-    command, name, words = get_command(program()), "", list(words)
+    command, name, words = WHOLE_PROGRAM, "", list(words)
     while hasattr(command, "commands") and words and words[0] in command.commands:
         name, command = f"{name} {words[0]}".strip(), command.commands[words.pop(0)]
     assert name, f"there is no command 'fedrelay {words[0] if words else ''}'"

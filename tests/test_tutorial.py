@@ -20,6 +20,8 @@ from tests.test_documented_code import ROOT, TUTORIAL, Block, blocks, check_othe
 from fedrelay.cli import main
 from fedrelay.experiment.method_catalogue import METHODS
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 STEPS = [page for page in TUTORIAL if page.stem[0].isdigit()]
 FEDERATION = "5-real-federation"
 SMALL = {

@@ -8,6 +8,8 @@ import pytest
 from fedrelay.robustness import gan_attack_run
 from fedrelay.robustness.gan_attacker import feature_network
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 FLIP = ["attack", "label-flip", "--swap", "3,8", "--alpha", "100"]
 
 

@@ -138,6 +138,7 @@ def test_a_comparison_in_which_nobody_ever_answered_fails(program, tiny):
     assert "no client update was accepted in any run" in ended.err
 
 
+@pytest.mark.usefixtures("no_drawing")
 def test_a_sweep_is_run_shown_and_resumed(program, tmp_path):
     small = ("--rounds", "1", "--batch-size", "32", "--workers", "1", "--seed", "2", "--clients", "8")
     given = ("compare", "fedavg", "fedseq", "--sweep", "alpha=0,1", *small, "--out", "here")

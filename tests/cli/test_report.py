@@ -7,6 +7,8 @@ import urllib.request
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 
 @pytest.fixture
 def compared(program, tiny):

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 TINY = [
     "--clients", "6", "--rounds", "2", "--workers", "1", "--trials", "2", "--seeds", "7",
     "--set", "tune.rungs=2", "--set", "tune.seeds=[1]", "--set", "tune.extensions=0", "--set", "data.samples=100",

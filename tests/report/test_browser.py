@@ -101,6 +101,7 @@ def wait_for(browser: Any, code: str) -> Any:
     raise AssertionError(f"never came true: {code}; the console says {complaints(browser)}")
 
 
+@pytest.mark.slow
 def test_whiskers_are_cut_off_where_no_difference_can_be(browser, tmp_path):
     """Two seeds make intervals of several hundred points; the axis ends at 100."""
     settings = {**SMALL, "clients": 4, "fraction": 1.0, "rounds": 1, "holdout": 0.3, "per_client": 1}
@@ -116,7 +117,7 @@ def test_whiskers_are_cut_off_where_no_difference_can_be(browser, tmp_path):
     assert whiskers.count(3) < 4  # a whole whisker is a line with two ends
 
 
-@pytest.mark.parametrize("width", [375, 1200])
+@pytest.mark.parametrize("width", [pytest.param(375, marks=pytest.mark.slow), 1200])
 def test_it_loads_without_complaint_and_without_a_network(browser, written, width):
     look(browser, written.as_uri(), width)
     assert complaints(browser) == []
@@ -184,6 +185,7 @@ def test_hovering_and_keys_show_values(browser, written, comparison_folder):
     assert f"fedseq{100 * level:.1f} %" in said
 
 
+@pytest.mark.slow
 def test_light_and_dark(browser, written):
     paper = "return getComputedStyle(document.body).backgroundColor"
     look(browser, written.as_uri(), theme="dark")
@@ -197,6 +199,7 @@ def test_light_and_dark(browser, written):
     assert complaints(browser) == []
 
 
+@pytest.mark.slow
 def test_a_choice_outlasts_what_the_system_wishes(browser, written):
     look(browser, written.as_uri(), theme="light")
     theme = "return document.documentElement.dataset.theme"
@@ -215,6 +218,7 @@ def test_a_choice_outlasts_what_the_system_wishes(browser, written):
     ask(browser, "localStorage.clear()")
 
 
+@pytest.mark.slow
 def test_every_way_of_travelling_has_its_map(browser, many):
     look(browser, many.as_uri())
     choose = """const select = document.querySelector('#routes select'); select.value = arguments[0];
@@ -255,6 +259,7 @@ def test_the_slider_and_play_go_through_rounds(browser, written):
     assert ask(browser, "return all('#routes .track').filter((each) => each.style.opacity).length") == 0
 
 
+@pytest.mark.slow
 def test_models_move_along_their_way_unless_the_reader_wants_calm(browser, written):
     moving = "return all('#routes .token').map((each) => each.getAttribute('cx'))"
     look(browser, written.as_uri())
@@ -365,6 +370,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, written):
     look(browser, written.as_uri())
     unnamed = """return all('button, select, input, [tabindex="0"], svg[role=img]')
@@ -389,6 +395,7 @@ def test_everything_can_be_reached_by_keyboard_and_has_a_name(browser, written):
     )
 
 
+@pytest.mark.slow
 def test_cells_are_readable_in_both_themes(browser, written):
     for theme in ("light", "dark"):
         look(browser, written.as_uri(), theme=theme)
@@ -406,6 +413,7 @@ def as_hex(colour: str) -> str:
     return "#" + "".join(f"{int(each):02x}" for each in colour.removeprefix("rgb(").removesuffix(")").split(","))
 
 
+@pytest.mark.slow
 def test_the_legend_names_only_what_is_drawn(browser, tmp_path):
     runs = [ran(tmp_path / "fine", "fedavg"), failed(tmp_path / "diverged", "fedseq", **{"train.lr": 1e18})]
     page = tmp_path / "page.html"
@@ -447,6 +455,7 @@ def shown(browser: Any, tmp_path: Path, found: dict[str, Any]) -> None:
     look(browser, page.as_uri())
 
 
+@pytest.mark.slow
 def test_costs_are_compared_with_any_method(browser, comparison_folder, tmp_path):
     data = report_data(load_runs([comparison_folder]))
     names = ("round", "client_updates", "bytes", "virtual_seconds")
@@ -470,6 +479,7 @@ def test_costs_are_compared_with_any_method(browser, comparison_folder, tmp_path
     assert complaints(browser) == []
 
 
+@pytest.mark.slow
 def test_numbers_can_be_read_without_a_pointer(browser, comparison_folder, tmp_path):
     data = report_data(load_runs([comparison_folder]))
     faults = [{"method": 1, "what": "dropout", "done": done, "times": times} for done, times in (("a", 70), ("b", 30))]
@@ -506,6 +516,7 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_hundred_classes_are_whole_on_the_page_and_in_files(browser, tmp_path):
     rng = np.random.default_rng(0)
     labels, clients = np.repeat(np.arange(100), 12), np.tile(np.arange(12), 100)
@@ -615,6 +626,7 @@ def test_a_live_page_grows_with_its_run(browser, tmp_path):
     wait_for(browser, "return document.querySelector('.live').textContent === 'the server has stopped'")
 
 
+@pytest.mark.slow
 def test_very_many_clients_and_rounds_still_load(browser, slots_folder, tmp_path):
     data = report_data(load_runs([slots_folder]))
     run = data["runs"][0]
@@ -667,7 +679,8 @@ def painted(browser: Any, name: str) -> dict[str, int]:
     return {colour: int((abs(pixels - rgb).max(axis=2) <= 8).sum()) for colour, rgb in wanted.items()}
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_figure_is_painted_in_the_colours_of_its_marks(browser, written, theme):
     look(browser, written.as_uri(), theme=theme)
     for name in MARKS:
@@ -678,6 +691,7 @@ def test_every_figure_is_painted_in_the_colours_of_its_marks(browser, written, t
     assert not any(painted(browser, "communication").values())  # and an empty one is seen to be empty
 
 
+@pytest.mark.slow
 def test_the_page_of_a_tuning_begins_with_the_advice(browser, tuned, tmp_path):
     write_comparison_files(tuned.comparison, tuned.out / "comparison")
     page = tmp_path / "page.html"
@@ -695,6 +709,7 @@ def test_the_page_of_a_tuning_begins_with_the_advice(browser, tuned, tmp_path):
     assert ask(browser, "return all('#curves .line').length") == 2
 
 
+@pytest.mark.slow
 def test_the_page_of_a_sweep_has_lines_and_heat_maps(browser, tmp_path):
     methods, common = ["fedavg", "fedseq"], {"rounds": 1, "workers": 1, "batch_size": 32}
     fr.compare(methods, sweep={"alpha": [0.1, 1]}, clients=6, seeds=[1, 2], out=tmp_path / "line", **common)

@@ -167,7 +167,13 @@ def test_the_last_evaluation_may_be_the_best_wherever_it_is(data, tmp_path):
     assert all(torch.equal(longer.best.state_dict[name], each) for name, each in whole.best.state_dict.items())
 
 
-@pytest.mark.parametrize("seconds", [0, 1000], ids=["a checkpoint every round", "no checkpoint at all"])
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(0, id="a checkpoint every round"),
+        pytest.param(1000, id="no checkpoint at all", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("stop", "every"),
     [

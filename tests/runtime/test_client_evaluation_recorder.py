@@ -90,8 +90,9 @@ def test_resamples_are_around_the_score_and_only_of_the_last_round():
         assert np.mean(drawn) == pytest.approx(value, abs=0.06)
 
 
-def test_odd_clients_are_evaluated_or_reported_and_none_is_dropped():
+def test_odd_clients_are_evaluated_or_reported_and_none_is_dropped(monkeypatch):
     """One sample; three samples; a single class; and a column that one client never knows."""
+    monkeypatch.setattr("fedrelay.tasks.bootstrap.MOST_RESAMPLES", 200)
     rng = np.random.default_rng(1)
     sizes = {"one": 1, "three": 3, "healthy": 12, "blind": 30, "usual": 40}
     names = [name for name, size in sizes.items() for _ in range(size)]

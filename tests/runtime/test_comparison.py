@@ -18,6 +18,8 @@ from fedrelay.report.terminal.run_tables import comparison_tables
 from fedrelay.runtime.comparison import run_comparison
 from fedrelay.runtime.comparison_result import load_comparison
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 
 @pytest.fixture
 def tiny(small):

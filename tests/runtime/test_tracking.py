@@ -273,6 +273,7 @@ def test_weights_and_biases_continue_where_they_ended(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "wandb.json").read_text()) == {"run_id": "id-0", "round": 3}
 
 
+@pytest.mark.slow
 def test_weights_and_biases_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
