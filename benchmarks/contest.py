@@ -12,8 +12,9 @@ A cell is a data set, how it is dealt out, and how many clients take part. In ev
    three values of one setting of its own; an entrant without one tries three learning rates near the best. One seed,
    or three where the data are small, scored on validation samples. Test samples have no say.
 2. Final. FedAvg, FedSeq, our own entrants and the four others that are best in the screening run with five fresh
-   seeds and are scored on test samples. All have the same client updates. Those that sent more bytes, or took longer by
-   the virtual clock, than the leanest of them also run with as few rounds as fit its bytes, or its time.
+   seeds, or ten where the data are small, and are scored on test samples. All have the same client updates. Those that
+   sent more bytes, or took longer by the virtual clock, than the leanest of them also run with as few rounds as fit its
+   bytes, or its time.
 
 The result of every run is appended to `docs/contest/CELL.jsonl`, and no run whose result is there is done again: stop
 it whenever you like. Cells whose data are not found are left out. About a day of one core for all cells.
@@ -28,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contest_cells import CELLS, DOCS, SEEDS, Cell, CellRun, smoke_cell, validation_scores
+from contest_cells import CELLS, DOCS, Cell, CellRun, smoke_cell, validation_scores
 from contest_page import page
 from kept_results import KeptResults
 from workloads import available
@@ -168,13 +169,13 @@ def finals(
 
 
 def run_cell(
-    cell: Cell, entrants: Sequence[Entrant], folder: Path, jobs: int, seeds: Sequence[int] = SEEDS
+    cell: Cell, entrants: Sequence[Entrant], folder: Path, jobs: int, seeds: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Everything about a cell, as plain data for the page."""
+    """Everything about a cell, as plain data for the page. `seeds` are those of the cell unless others are given."""
     results = KeptResults(folder / f"{cell.name}.jsonl", jobs)
     screened = screen(cell, entrants, results)
     going = finalists(screened)
-    scores = finals(cell, going, results, seeds)
+    scores = finals(cell, going, results, seeds or cell.seeds)
     return {
         "name": cell.name,
         "title": cell.title,

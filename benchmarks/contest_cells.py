@@ -17,7 +17,6 @@ from fedrelay.routes.base import sampled_count
 
 DOCS = Path(__file__).parent.parent / "docs"
 SEEDS = (1, 2, 3, 4, 5)
-ONE_TUNING_SEED, THREE_TUNING_SEEDS = (101,), (101, 102, 103)
 VALIDATION = 0.2
 
 
@@ -34,8 +33,18 @@ class Cell:
     frozen: bool = False
     """Whether our own method was settled before this cell was run for the first time."""
 
-    tuning_seeds: tuple[int, ...] = ONE_TUNING_SEED
-    """Settings are chosen by the mean over these: several where there are few validation samples."""
+    small: bool = False
+    """Whether there are so few samples that chance decides unless there are more seeds."""
+
+    @property
+    def tuning_seeds(self) -> tuple[int, ...]:
+        """Settings are chosen by the mean over these."""
+        return (101, 102, 103) if self.small else (101,)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the final."""
+        return tuple(range(1, 11)) if self.small else SEEDS
 
     @property
     def clients_per_round(self) -> int:
@@ -45,8 +54,7 @@ class Cell:
 def _images(name: str, title: str, data: str, alpha: float, fraction: float, *, frozen: bool, **other: Any) -> Cell:
     settings = {"clients": 100, "alpha": alpha, "fraction": fraction, "batch_size": 10, **other}
     title = f"{title}, α = {alpha:g}, C = {fraction:g}"
-    seeds = THREE_TUNING_SEEDS if data == "digits" else ONE_TUNING_SEED
-    return Cell(name, title, data, settings.pop("rounds"), settings, settings["clients"], frozen, seeds)
+    return Cell(name, title, data, settings.pop("rounds"), settings, settings["clients"], frozen, data == "digits")
 
 
 _FASHION = {"samples": 6000, "test_samples": 2000, "model": "mlp", "rounds": 60}
@@ -85,7 +93,7 @@ CELLS = (
         20,
         {"fraction": 1.0, "batch_size": 16},
         client_count=4,
-        tuning_seeds=THREE_TUNING_SEEDS,
+        small=True,
     ),
     Cell(
         "hospitals-half",
@@ -95,7 +103,7 @@ CELLS = (
         {"fraction": 0.5, "batch_size": 16},
         client_count=4,
         frozen=True,
-        tuning_seeds=THREE_TUNING_SEEDS,
+        small=True,
     ),
     Cell(
         "vowel",
@@ -104,7 +112,7 @@ CELLS = (
         60,
         {"fraction": 0.4, "model": "mlp", "batch_size": 8},
         client_count=15,
-        tuning_seeds=THREE_TUNING_SEEDS,
+        small=True,
     ),
     Cell(
         "shakespeare",
@@ -121,7 +129,7 @@ CELLS = (
 def smoke_cell(cell: Cell) -> Cell:
     """A cell that only shows whether a script works."""
     settings = {**cell.settings, "samples": 300, "clients": 10}
-    return replace(cell, rounds=2, settings=settings, client_count=10, tuning_seeds=ONE_TUNING_SEED)
+    return replace(cell, rounds=2, settings=settings, client_count=10, small=False)
 
 
 def validation_scores(found: Sequence[Mapping[str, Any]], seeds: int) -> list[float | None]:
