@@ -1,7 +1,7 @@
 """What each ingredient of `relay` is worth, and what disturbs it.
 
     .venv/bin/python benchmarks/ablation.py           run what is missing, print the page
-    .venv/bin/python benchmarks/ablation.py --write   also write docs/ablation.md
+    .venv/bin/python benchmarks/ablation.py --write   also write docs/ablation.md and its picture
     .venv/bin/python benchmarks/ablation.py --smoke   one cell, two ingredients, two rounds
 
 On four of the contest's cells for design. All runs of a cell have the same number of client updates. Every variant is
@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ablation_picture import CellFacts, draw
 from contest_cells import CELLS, DOCS, SEEDS, Cell, CellRun, smoke_cell, validation_scores
 from kept_results import KeptResults, Result
 from workloads import available
@@ -189,13 +190,31 @@ class CellPage:
         """Three tables."""
         yield from ("", f"## {self.title}", "", *self._ablation(), "", *self._disturbances(), "", *self._costs())
 
+    @property
+    def differences(self) -> dict[str, PairedDifference]:
+        """What is left out → points above `relay`, seed by seed."""
+        whole = self.methods[RELAY.name].scores
+        return {
+            name: PairedDifference(tuple(one - two for one, two in zip(found.scores, whole, strict=True)))
+            for name, found in self.ablation.items()
+        }
+
+    def facts(self) -> CellFacts:
+        """What is drawn."""
+        curves = {
+            name: [[(row[1], 100 * row[3]) for row in each["curve"]] for each in found.results if "curve" in each]
+            for name, found in self.methods.items()
+        }
+        drawn = {name: of_method for name, of_method in curves.items() if of_method}
+        return CellFacts(self.title, self.differences, drawn, 100 * self.target)
+
     def _ablation(self) -> Iterator[str]:
-        whole = self.methods[RELAY.name]
+        whole, differences = self.methods[RELAY.name], self.differences
         yield "| | learning rate | score | difference, points (95 %) |"
         yield "|---|---:|---:|---:|"
         yield f"| {RELAY.name} | {whole.lr:g} | {whole.words} | |"
         for name, found in self.ablation.items():
-            pair = PairedDifference(tuple(one - two for one, two in zip(found.scores, whole.scores, strict=True)))
+            pair = differences[name]
             low, high = pair.interval or (float("nan"), float("nan"))
             yield f"| {name} | {found.lr:g} | {found.words} | {pair.mean:+.1f} ({low:+.1f} … {high:+.1f}) |"
 
@@ -238,6 +257,7 @@ def page(cells: Sequence[CellPage]) -> Iterator[str]:
         "evidence that it is better than others.",
         120,
     )
+    yield from ("", "![What each ingredient is worth, and scores by client updates](ablation.png)")
     for cell in cells:
         yield from cell.lines()
 
@@ -254,6 +274,7 @@ def main() -> None:
     if options.smoke:
         with tempfile.TemporaryDirectory() as folder:
             found = run_cell(smoke_cell(cells[0]), INGREDIENTS[:2], Path(folder), 1, seeds=(1, 2))
+            draw([found.facts()], Path(folder) / "ablation.png")
         print("\n".join(page([found])))
         return
     pages = [run_cell(cell, INGREDIENTS, options.results, options.jobs, SEEDS) for cell in available(cells)]
@@ -261,6 +282,7 @@ def main() -> None:
     print(text)
     if options.write:
         (DOCS / "ablation.md").write_text(text, encoding="utf-8")
+        draw([each.facts() for each in pages], DOCS / "ablation.png")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/contest.py                     run what is missing of the cells for design
     .venv/bin/python benchmarks/contest.py --frozen            run what is missing of the frozen cells
     .venv/bin/python benchmarks/contest.py --only digits-0     only some cells, by name
-    .venv/bin/python benchmarks/contest.py --write             also write docs/contest.md
+    .venv/bin/python benchmarks/contest.py --write             also write docs/contest.md and its picture
     .venv/bin/python benchmarks/contest.py --smoke             one cell, three methods, two rounds
 
 A cell is a data set, how it is dealt out, and how many clients take part. In every cell:
@@ -31,6 +31,7 @@ from typing import Any
 
 from contest_cells import CELLS, DOCS, Cell, CellRun, smoke_cell, validation_scores
 from contest_page import page
+from contest_picture import draw
 from kept_results import KeptResults
 from workloads import available
 
@@ -206,7 +207,9 @@ def main() -> None:
     if options.smoke:
         entrants = [each for each in ENTRANTS if each.name in ("relay", "fedavg", "fedseq")]
         with tempfile.TemporaryDirectory() as folder:
-            print("\n".join(page([run_cell(smoke_cell(CELLS[0]), entrants, Path(folder), 1, seeds=(1, 2))])))
+            tried = [run_cell(smoke_cell(CELLS[0]), entrants, Path(folder), 1, seeds=(1, 2))]
+            draw(tried, Path(folder) / "contest.png")
+        print("\n".join(page(tried)))
         return
     found = [
         run_cell(cell, ENTRANTS, options.results, options.jobs)
@@ -216,6 +219,7 @@ def main() -> None:
     print(text)
     if options.write:
         (DOCS / "contest.md").write_text(text, encoding="utf-8")
+        draw(found, DOCS / "contest.png")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ def page(cells: Cells) -> Iterator[str]:
         "survives Holm's correction over all cells of the table. A run that diverged counts as 0.",
         120,
     )
+    yield from ("", "![Leads over the best rival, and all finalists, by cell](contest.png)")
     for frozen, title in ((False, "Cells for design"), (True, "Frozen cells")):
         chosen = [cell for cell in cells if cell["frozen"] == frozen]
         if chosen:
