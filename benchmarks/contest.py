@@ -9,8 +9,9 @@
 A cell is a data set, how it is dealt out, and how many clients take part. In every cell:
 
 1. Screening. Every entrant has the same budget: five learning rates, up to two more while the best is at the edge, and
-   three values of one setting of its own; an entrant without one tries three learning rates near the best. One seed,
-   or three where the data are small, scored on validation samples. Test samples have no say.
+   three values of one setting of its own; an entrant without one tries three learning rates near the best. Where that
+   setting is look-ahead, 0.9 is tried before: 0.7 and two learning rates near the best are the three. One seed, or
+   three where the data are small, scored on validation samples. Test samples have no say.
 2. Final. FedAvg, FedSeq, our own entrants and the four others that are best in the screening run with five fresh
    seeds, or ten where the data are small, and are scored on test samples. All have the same client updates. Those that
    sent more bytes, or took longer by the virtual clock, than the leanest of them also run with as few rounds as fit its
@@ -39,13 +40,11 @@ from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.experiment.method_hyperparameters import Hyperparameter, hyperparameter_of
 from fedrelay_reproduce.tuning import Settings, best_of, search
 
-NEAR = (0.6, 0.8, 1.5)
-"""Factors of the best learning rate, for entrants without a setting of their own."""
-
 FINALISTS = 4
 """How many go on besides FedAvg, FedSeq and our own."""
 
-AHEAD = {"server.lookahead": 0.9, "server.ramp": True, "schedule": "cosine", "train.clip": 1.0}
+LOOKAHEAD = "server.lookahead"
+AHEAD = {LOOKAHEAD: 0.9, "server.ramp": True, "schedule": "cosine", "train.clip": 1.0}
 """The server stage, the schedule and the clipping of our own method, which every rival also gets."""
 
 
@@ -62,7 +61,7 @@ class Entrant:
     def hyperparameter(self) -> Hyperparameter | None:
         """The setting that is tuned beside the learning rate."""
         own = hyperparameter_of(self.method)
-        if own is None and "server.lookahead" in self.settings:
+        if own is None and LOOKAHEAD in self.settings:
             return hyperparameter_of("lookahead")
         return own
 
@@ -125,9 +124,14 @@ def screen(cell: Cell, entrants: Sequence[Entrant], results: KeptResults) -> lis
 
 
 def _tuned_beside_the_rate(own: Hyperparameter | None) -> Mapping[str, Sequence[Any] | Callable[[Settings], list[Any]]]:
-    if own is not None:
-        return {own.key: own.values}
-    return {"train.lr": lambda best: [float(f"{factor * best['train.lr']:.2g}") for factor in NEAR]}
+    def near(*factors: float) -> Callable[[Settings], list[Any]]:
+        return lambda best: [float(f"{factor * best['train.lr']:.2g}") for factor in factors]
+
+    if own is None:
+        return {"train.lr": near(0.6, 0.8, 1.5)}
+    if own.key == LOOKAHEAD:
+        return {LOOKAHEAD: (0.7,), "train.lr": near(0.6, 1.5)}
+    return {own.key: own.values}
 
 
 def finalists(screened: Sequence[Screened]) -> list[Screened]:
