@@ -24,17 +24,27 @@ SCRIPTS = [
 ]
 
 
+PRELOADED = ("fedrelay.report.drawing", "torch._dynamo")
+"""What several scripts import, directly or through PyTorch's optimisers, and what takes a second or two."""
+
 NEEDED = {"lora.py": ("transformers", "peft")}
 """Script → optional packages without which it ends with a message."""
 
 
+@pytest.fixture(scope="module")
+def warm_scripts(warm_python):
+    """Starts scripts in milliseconds."""
+    warm_python.preload(*PRELOADED)
+    return warm_python
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_smoke(path, warm_python, tmp_path):
+def test_smoke(path, warm_scripts, tmp_path):
     assert '"--smoke"' in path.read_text(), f"{path.name} needs an option --smoke: a tiny run that takes seconds"
     for package in NEEDED.get(path.name, ()):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed (pip install 'fedrelay[hf]')")
-    done = warm_python.run(path, "--smoke", folder=tmp_path)
+    done = warm_scripts.run(path, "--smoke", folder=tmp_path)
     assert done.returncode == 0, done.err
     assert done.out.strip()
     assert list(tmp_path.iterdir()) == [], "a smoke run leaves nothing behind"

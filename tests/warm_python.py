@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from itertools import count
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 PRELOADED = (
+    "fedrelay.api",
     "fedrelay.cli.app",
     "fedrelay.experiment.method_registration",
     "fedrelay.report.page_sections",
@@ -104,6 +105,10 @@ class WarmPython:
         assert answer, "the process that is copied has ended"
         return json.loads(answer)
 
+    def preload(self, *names: str) -> None:
+        """Import modules that several processes to come would import, each for itself."""
+        self.ask(names)
+
     def start(
         self, *words: object, folder: Path, environment: Mapping[str, str] | None = None, log: Path | None = None
     ) -> WarmProcess:
@@ -141,12 +146,21 @@ def serve(requests: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if isinstance(request, int):
             pid, status = os.waitpid(request, os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else None
+        elif isinstance(request, list):
+            answer = import_modules(request)
         elif not (answer := os.fork()):
             requests.close()
             return request, files
         for file in files:
             os.close(file)
         requests.send(json.dumps(answer).encode())
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules for all copies to come."""
+    for name in names:
+        import_module(name)
+    gc.freeze()  # what is never looked at is never copied
 
 
 def become(request: dict[str, Any], files: list[int]) -> None:
@@ -184,10 +198,8 @@ def leave(code: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    for name in PRELOADED:
-        import_module(name)
     import_module("fedrelay.experiment.method_catalogue").import_built_in_parts()
-    gc.freeze()  # what is never looked at is never copied
+    import_modules(PRELOADED)
     what = serve(socket.socket(fileno=int(sys.argv[1])))
     try:
         become(*what)
