@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/ablation.py           run what is missing, print the page
     .venv/bin/python benchmarks/ablation.py --write   also write docs/ablation.md and its picture
-    .venv/bin/python benchmarks/ablation.py --smoke   one cell, two ingredients, two rounds
+    .venv/bin/python benchmarks/ablation.py --smoke   one cell, two ingredients, two methods, two rounds
 
 On four of the contest's cells for design. All runs of a cell have the same number of client updates. Every variant is
 tuned: five learning rates are tried, up to two more while the best is at the edge, on validation samples.
@@ -36,6 +36,7 @@ from workloads import available
 
 from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.metrics.paired_differences import PairedDifference
+from fedrelay.runtime.side_by_side import RunWorkers
 from fedrelay_reproduce.tuning import Trial, best_of, search
 
 USED = ("digits-0", "digits-0.5", "fashion-0", "cifar-0")
@@ -165,13 +166,19 @@ def two_at_once(ingredients: Sequence[Variant], scores: Sequence[float]) -> Vari
     return Variant(f"{first.name}, {second.name}", first.method, {**first.settings, **second.settings})
 
 
-def run_cell(cell: Cell, ingredients: Sequence[Variant], folder: Path, jobs: int, seeds: Sequence[int]) -> CellPage:
-    """Everything about a cell."""
-    runs = CellRuns(cell, KeptResults(folder / f"{cell.name}.jsonl", jobs), seeds)
+def run_cell(
+    cell: Cell,
+    ingredients: Sequence[Variant],
+    compared: Sequence[Variant],
+    results: KeptResults,
+    seeds: Sequence[int] = SEEDS,
+) -> CellPage:
+    """Everything about a cell; `relay` is among the methods that are compared."""
+    runs = CellRuns(cell, results, seeds)
     both = two_at_once(ingredients, [runs.tuned(each).rank for each in ingredients])
-    methods = {variant.name: runs.scored(variant) for variant in METHODS}
+    methods = {variant.name: runs.scored(variant) for variant in compared}
     ablation = {each.name: runs.scored(each) for each in (*ingredients, NO_PASSES, both)}
-    disturbed = {variant.name: runs.disturbed(variant, methods[variant.name].lr) for variant in METHODS}
+    disturbed = {variant.name: runs.disturbed(variant, methods[variant.name].lr) for variant in compared}
     best = [max(score for *_, score in each["curve"]) for each in runs.scored(CENTRALISED).results if each["score"]]
     return CellPage(cell.title, methods, ablation, disturbed, 0.9 * statistics.fmean(best))
 
@@ -272,12 +279,17 @@ def main() -> None:
     options = parser.parse_args()
     cells = [cell for cell in CELLS if cell.name in USED]
     if options.smoke:
-        with tempfile.TemporaryDirectory() as folder:
-            found = run_cell(smoke_cell(cells[0]), INGREDIENTS[:2], Path(folder), 1, seeds=(1, 2))
+        with tempfile.TemporaryDirectory() as folder, RunWorkers(1) as workers:
+            results = KeptResults(Path(folder, "smoke.jsonl"), workers)
+            found = run_cell(smoke_cell(cells[0]), INGREDIENTS[:2], (RELAY, METHODS[-1]), results, seeds=(1, 2))
             draw([found.facts()], Path(folder) / "ablation.png")
         print("\n".join(page([found])))
         return
-    pages = [run_cell(cell, INGREDIENTS, options.results, options.jobs, SEEDS) for cell in available(cells)]
+    with RunWorkers(options.jobs) as workers:
+        pages = [
+            run_cell(cell, INGREDIENTS, METHODS, KeptResults(options.results / f"{cell.name}.jsonl", workers))
+            for cell in available(cells)
+        ]
     text = "\n".join(page(pages)) + "\n"
     print(text)
     if options.write:

@@ -38,6 +38,7 @@ from workloads import available
 
 from fedrelay.engines.local.simulation_engine import cores
 from fedrelay.experiment.method_hyperparameters import Hyperparameter, hyperparameter_of
+from fedrelay.runtime.side_by_side import RunWorkers
 from fedrelay_reproduce.tuning import Settings, best_of, search
 
 FINALISTS = 4
@@ -174,10 +175,9 @@ def finals(
 
 
 def run_cell(
-    cell: Cell, entrants: Sequence[Entrant], folder: Path, jobs: int, seeds: Sequence[int] | None = None
+    cell: Cell, entrants: Sequence[Entrant], results: KeptResults, seeds: Sequence[int] | None = None
 ) -> dict[str, Any]:
     """Everything about a cell, as plain data for the page. `seeds` are those of the cell unless others are given."""
-    results = KeptResults(folder / f"{cell.name}.jsonl", jobs)
     screened = screen(cell, entrants, results)
     going = finalists(screened)
     scores = finals(cell, going, results, seeds or cell.seeds)
@@ -210,15 +210,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.smoke:
         entrants = [each for each in ENTRANTS if each.name in ("relay", "fedavg", "fedseq")]
-        with tempfile.TemporaryDirectory() as folder:
-            tried = [run_cell(smoke_cell(CELLS[0]), entrants, Path(folder), 1, seeds=(1, 2))]
+        with tempfile.TemporaryDirectory() as folder, RunWorkers(1) as workers:
+            results = KeptResults(Path(folder, "smoke.jsonl"), workers)
+            tried = [run_cell(smoke_cell(CELLS[0]), entrants, results, seeds=(1, 2))]
             draw(tried, Path(folder) / "contest.png")
         print("\n".join(page(tried)))
         return
-    found = [
-        run_cell(cell, ENTRANTS, options.results, options.jobs)
-        for cell in chosen_cells(options.only, frozen=options.frozen)
-    ]
+    with RunWorkers(options.jobs) as workers:
+        found = [
+            run_cell(cell, ENTRANTS, KeptResults(options.results / f"{cell.name}.jsonl", workers))
+            for cell in chosen_cells(options.only, frozen=options.frozen)
+        ]
     text = "\n".join(page(found)) + "\n"
     print(text)
     if options.write:

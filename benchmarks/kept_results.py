@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedrelay.files import make_folder, write_atomically
-from fedrelay.runtime.side_by_side import side_by_side
+from fedrelay.runtime.side_by_side import RunWorkers
 
 Result = dict[str, Any]
 
@@ -29,10 +29,10 @@ def measure(run: MeasuredRun) -> Result:
 
 
 class KeptResults:
-    """The results of runs by their keys."""
+    """The results of runs by their keys. Runs that are not known are done by workers."""
 
-    def __init__(self, path: Path, jobs: int) -> None:
-        self.path, self.jobs = path, jobs
+    def __init__(self, path: Path, workers: RunWorkers) -> None:
+        self.path, self.workers = path, workers
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         whole = text[: text.rfind("\n") + 1]
         if whole != text:  # stopped while it wrote a line
@@ -42,7 +42,7 @@ class KeptResults:
     def of(self, runs: Sequence[MeasuredRun]) -> list[Result]:
         """The result of each run; those that are not known are done now."""
         left = list({run.key: run for run in runs if run.key not in self.known}.values())
-        for run, found in side_by_side(measure, left, min(self.jobs, len(left))) if left else ():
+        for run, found in self.workers.each(measure, left):
             self.known[run.key] = {"run": run.key, **found}
             make_folder(self.path.parent)
             with self.path.open("a", encoding="utf-8") as file:

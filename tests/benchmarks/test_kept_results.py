@@ -4,10 +4,18 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from fedrelay.runtime.side_by_side import RunWorkers
+
 
 @pytest.fixture(scope="module")
 def kept(load_benchmark):
     return load_benchmark("kept_results")
+
+
+@pytest.fixture
+def worker():
+    with RunWorkers(1) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +39,23 @@ class Refused(Counted):
         raise AssertionError("its result is known")
 
 
-def test_what_is_kept_is_not_done_again(kept, tmp_path, capsys):
+def test_what_is_kept_is_not_done_again(kept, worker, tmp_path, capsys):
     path = tmp_path / "new" / "cell.jsonl"
-    first = kept.KeptResults(path, 1).of([Counted("a"), Counted("b", None), Counted("a")])
+    first = kept.KeptResults(path, worker).of([Counted("a"), Counted("b", None), Counted("a")])
     assert [each["score"] for each in first] == [0.5, None, 0.5]
     assert len(path.read_text().splitlines()) == 2
-    assert kept.KeptResults(path, 1).of([Refused("b"), Refused("a")]) == [first[1], first[0]]
+    assert kept.KeptResults(path, worker).of([Refused("b"), Refused("a")]) == [first[1], first[0]]
     assert sorted(capsys.readouterr().out.splitlines()) == ["  cell: a: 50.0", "  cell: b: None"]
 
 
-def test_half_a_line_is_done_again(kept, tmp_path):
+def test_half_a_line_is_done_again(kept, worker, tmp_path):
     path = tmp_path / "cell.jsonl"
-    kept.KeptResults(path, 1).of([Counted("a")])
+    kept.KeptResults(path, worker).of([Counted("a")])
     path.write_text(path.read_text() + '{"run": "b", "sco')
-    results = kept.KeptResults(path, 1)
+    results = kept.KeptResults(path, worker)
     assert [*results.known] == ["a"]
     results.of([Counted("b")])
-    assert [*kept.KeptResults(path, 1).known] == ["a", "b"]
+    assert [*kept.KeptResults(path, worker).known] == ["a", "b"]
 
 
 def test_a_run_has_another_key_if_anything_is_different(cells):
