@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/scale.py                 print the table
     .venv/bin/python benchmarks/scale.py --write         also write docs/scale.md and docs/scale.png
     .venv/bin/python benchmarks/scale.py --most 100000   stop earlier
-    .venv/bin/python benchmarks/scale.py --smoke         one small size once
+    .venv/bin/python benchmarks/scale.py --smoke         one small size once, a few rounds
 
 FedAvg samples clients; FedSeq forms random groups of all of them and samples groups.
 
@@ -16,14 +16,13 @@ number is lower.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
-import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,7 +42,7 @@ def cpu_seconds(process: BaseProcess) -> float:
     return int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def measure(method: str, clients: int) -> dict[str, float]:
+def measure(method: str, clients: int, rounds: int) -> dict[str, float]:
     """One federation in this process: seconds a round (mean), until the end of round 1, peak memory and file size."""
     import fedrelay as fr
     from fedrelay.data.synthetic import LogNormalSizes, SyntheticFederation
@@ -61,7 +60,7 @@ def measure(method: str, clients: int) -> dict[str, float]:
     began = time.process_time()
     federation = SyntheticFederation(clients, alpha=1.0, beta=1.0, size_rule=LogNormalSizes(log_std=0.0))
     watch = Stopwatch()
-    settings = {"rounds": ROUNDS, "fraction": VISITED / clients, "every": 10, "workers": WORKERS}
+    settings = {"rounds": rounds, "fraction": VISITED / clients, "every": 10, "workers": WORKERS}
     with TemporaryDirectory() as folder:
         fr.run(method, data=federation, callbacks=watch, out=Path(folder) / "run", **settings)
         files = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
@@ -75,15 +74,14 @@ def measure(method: str, clients: int) -> dict[str, float]:
     }
 
 
-def repetitions(sizes: list[int], repeats: int) -> Found:
-    """Every method and size as often as asked, in turn."""
+def repetitions(sizes: list[int], repeats: int, rounds: int = ROUNDS) -> Found:
+    """Every method and size as often as asked, in turn. Processes begin with the little that this one has imported."""
     found: Found = {(method, size): [] for method in METHODS for size in sizes}
     for repeat in range(repeats):
         for method, size in found:
             print(f"repetition {repeat + 1} of {repeats}: {METHODS[method]}, {size:,} clients …", file=sys.stderr)
-            command = [sys.executable, __file__, "--measure", method, str(size)]
-            child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            found[method, size].append(json.loads(child.stdout))
+            with ProcessPoolExecutor(1, get_context("fork")) as process:
+                found[method, size].append(process.submit(measure, method, size, rounds).result())
     return found
 
 
@@ -155,20 +153,13 @@ def draw(found: Found, path: Path) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--measure", nargs=2, metavar=("METHOD", "CLIENTS"), help="measure one size in this process, print JSON"
-    )
     parser.add_argument("--most", type=int, default=1_000_000, help="the largest number of clients")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of every size")
     parser.add_argument("--write", action="store_true", help="write docs/scale.md and docs/scale.png")
     parser.add_argument("--smoke", action="store_true", help="check that it works; write nothing")
     options = parser.parse_args()
-    if options.measure:
-        method, clients = options.measure
-        print(json.dumps(measure(method, int(clients))))
-        return
     if options.smoke:
-        found = repetitions([VISITED], repeats=1)
+        found = repetitions([VISITED], repeats=1, rounds=WARM_UP + 2)
         print(table(found), verdict(found), sep="\n\n")
         return
     sizes = [size for size in (1_000, 10_000, 100_000, 1_000_000) if size <= options.most]
