@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/combinations.py                 run what is missing, print the page
     .venv/bin/python benchmarks/combinations.py --write         also write docs/combinations.md
     .venv/bin/python benchmarks/combinations.py --data digits   one data set only
-    .venv/bin/python benchmarks/combinations.py --smoke         two methods, two rounds
+    .venv/bin/python benchmarks/combinations.py --smoke         two methods, two seeds, one round
 
 Ten clients hold samples of a Dirichlet draw of every class (concentration 0.5) and take part in every round. SPFL
 trains ten times as often per round, so FedAvg with ten epochs per hop is shown too: the same number of passes over the
@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 import fedrelay as fr
+from fedrelay.metrics.paired_differences import margin_of_mean
 
 METHODS = {
     "fedavg": "FedAvg",
@@ -81,6 +80,7 @@ class Task:
     lr: float = 0.05
     model: str = "mlp"
     methods: tuple[str, ...] = tuple(METHODS)
+    seeds: tuple[int, ...] = SEEDS
     workers: int = 0
     note: str = ""
 
@@ -143,7 +143,9 @@ TASKS = (
         note=ADDED,
     ),
 )
-SMOKE = Task("digits", "Smoke", 200, 50, batch_size=16, rounds=2, methods=("fedavg", "scaffold"), workers=1)
+SMOKE = Task(
+    "digits", "Smoke", 200, 50, batch_size=16, rounds=1, methods=("fedavg", "scaffold"), seeds=SEEDS[:2], workers=1
+)
 
 
 class Shown(fr.Callback):
@@ -186,7 +188,7 @@ def compared(task: Task, runs: Path) -> list[fr.ComparisonResult]:
             out=runs / task.folder / f"seed-{seed}",
             callbacks=Shown(task.title),
         )
-        for seed in SEEDS
+        for seed in task.seeds
     ]
 
 
@@ -268,9 +270,7 @@ class Difference:
     @property
     def margin(self) -> float:
         """Half of the 95 % confidence interval of the mean, by Student's t distribution."""
-        count = len(self.points)
-        quantile = float(stats.t.ppf(0.975, count - 1))
-        return quantile * statistics.stdev(self.points) / count**0.5
+        return margin_of_mean(statistics.stdev(self.points), len(self.points))
 
     def __str__(self) -> str:
         return f"{signed(self.mean, 2)} ± {self.margin:.2f}"
