@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrelay.engines.flower.audit_entries import AUDIT_FILE
-from fedrelay.engines.flower.messages import AUDIT, one_line
+from fedrelay.engines.flower.messages import AUDIT
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.files import read_regular_file
 
 MOST_NOTES = 3

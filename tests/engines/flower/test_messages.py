@@ -19,11 +19,11 @@ from fedrelay.engines.flower.messages import (
     evaluation_message,
     hop_report,
     int_field,
-    one_line,
     pack_models,
     profile_vector,
     unpack_models,
 )
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.tasks.base import EvaluationSums
 from fedrelay.tasks.binary import Binary

@@ -431,3 +431,8 @@ def test_what_a_superlink_writes_is_its_owners_alone(tmp_path, monkeypatch):
         SuperLink(tmp_path, "127.0.0.1", 9)
     for written in ("database", "superlink.log"):
         assert (tmp_path / written).stat().st_mode & 0o777 == 0o600
+
+
+def test_it_needs_no_pytorch():
+    code = "import sys, fedrelay.engines.flower.superlink; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -28,7 +28,8 @@ from fedrelay.engines.flower.credentials import (
     requests_key_at_any_time,
     requests_key_named,
 )
-from fedrelay.engines.flower.messages import BadMessage, one_line, text_field
+from fedrelay.engines.flower.messages import BadMessage, text_field
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.reply_signatures import REPLY_PURPOSE
 from fedrelay.engines.flower.sealing import is_signed_by
 from fedrelay.errors import RunFolderError, SpecError

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.errors import FedRelayError
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState
 from fedrelay.local.trainer import TrainingJob
@@ -243,11 +244,6 @@ def float_field(header: Header, name: str) -> float:
 def text_field(header: Header, name: str) -> str:
     """A short text on one line."""
     return one_line(str(header.get(name, "")))
-
-
-def one_line(text: str, most: int = 300) -> str:
-    """Text from others, safe to print: no control characters, not too long."""
-    return "".join(each if each.isprintable() else " " for each in text)[:most].strip()
 
 
 CLOCK_SLACK = 60.0

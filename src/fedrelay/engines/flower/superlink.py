@@ -27,7 +27,7 @@ from fedrelay.engines.flower.credentials import (
     public_keys,
     server_secret,
 )
-from fedrelay.engines.flower.messages import one_line
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.wire import superlink_process
 from fedrelay.engines.flower.wire.superlink_calls import admit, answers_strangers, listens
 from fedrelay.engines.flower.wire.superlink_process.log_rotation import open_log

@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx
 from flwr.app import Message as FlowerMessage
 
-from fedrelay.engines.flower.messages import AUDIT, FAILED, Header, Message, one_line, text_field
+from fedrelay.engines.flower.messages import AUDIT, FAILED, Header, Message, text_field
 from fedrelay.engines.flower.node.service import NodeService
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.wire.node_side_connection import (
     ClocksDisagree,
     NodeNotRecognized,

@@ -43,7 +43,6 @@ from fedrelay.engines.flower.messages import (
     evaluation_message,
     float_field,
     int_field,
-    one_line,
     pack_models,
     scalar_names,
     text_field,
@@ -66,6 +65,7 @@ from fedrelay.engines.flower.node.outbox import Outbox
 from fedrelay.engines.flower.node.owner_privacy_policy import DeclinedByOwner, OwnerPrivacyPolicy, PrivacyBudget
 from fedrelay.engines.flower.node.reply_cache import ReplyCache, digest
 from fedrelay.engines.flower.node_facts import InputFacts, NodeFacts, TableFacts, describe_inputs
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.local.executor import WorkerContext, one_thread
 from fedrelay.engines.local.route_batches import RouteBatch
 from fedrelay.engines.local.simulation_engine import SETUP_ROUND, ProfileClients

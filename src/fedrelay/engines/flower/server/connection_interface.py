@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fedrelay.engines.flower.messages import Message
 from fedrelay.errors import EngineError
+
+if TYPE_CHECKING:  # brings PyTorch, which a SuperLink does not need
+    from fedrelay.engines.flower.messages import Message
 
 
 class SuperLinkUnreachable(EngineError):

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from fedrelay.engines.flower.messages import Message, one_line
+from fedrelay.engines.flower.messages import Message
 from fedrelay.engines.flower.node_facts import NodeFacts, parse_facts
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.roster import read_roster_file
 from fedrelay.engines.flower.server.claims import Remark, refused_claims, unusual_claims
 from fedrelay.engines.flower.server.connection_interface import Connection

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
-from fedrelay.engines.flower.messages import one_line
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.wire.superlink_process.protocol import LARGEST_REQUEST
 
 LARGEST_ANSWER = LARGEST_REQUEST + 10**6

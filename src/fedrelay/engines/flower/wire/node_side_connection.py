@@ -25,7 +25,8 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from google.protobuf.wrappers_pb2 import StringValue
 
 from fedrelay.engines.flower.credentials import PrivateKey
-from fedrelay.engines.flower.messages import Message, one_line
+from fedrelay.engines.flower.messages import Message
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.wire.clock_difference import clock_disagreement
 from fedrelay.engines.flower.wire.flower_messages import (
     Announcement,

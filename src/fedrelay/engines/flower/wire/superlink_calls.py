@@ -18,7 +18,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from fedrelay.engines.flower.credentials import PublicKey
-from fedrelay.engines.flower.messages import one_line
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.server.connection_interface import SuperLinkUnreachable
 from fedrelay.engines.flower.wire.answer_limits import AnswerLimitHttpInterceptor, AnswerRefused, limit_answers
 from fedrelay.engines.flower.wire.clock_difference import ClockHttpInterceptor, clock_disagreement

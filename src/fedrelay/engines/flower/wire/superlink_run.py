@@ -32,7 +32,7 @@ from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, SuperExecAu
 from flwr.supercore.runtime import RuntimeHttpClient
 from google.protobuf.wrappers_pb2 import StringValue
 
-from fedrelay.engines.flower.messages import one_line
+from fedrelay.engines.flower.printable_text import one_line
 from fedrelay.engines.flower.server.connection_interface import SignOfLife
 from fedrelay.engines.flower.wire.message_waiter import UNKNOWN_PATH, MessageWaiter
 from fedrelay.engines.flower.wire.superlink_calls import client, control, reason_of
