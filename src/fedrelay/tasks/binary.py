@@ -121,6 +121,12 @@ class Binary(ClassWeightedTask):
             "brier": _ratio(float(squared.sum()), total),
         }
 
+    def score(self, sums: EvaluationSums, metric: str) -> float | None:
+        histogram = sums.values["scores"]
+        if metric == "auroc" and isinstance(histogram, ScoreHistogram) and not sums.non_finite:
+            return histogram.auroc
+        return super().score(sums, metric)
+
     def why_sums_implausible(self, sums: EvaluationSums, predictions: range) -> str:
         histogram, confusion = sums.values["scores"], np.asarray(sums.values["confusion"])
         assert isinstance(histogram, ScoreHistogram)
