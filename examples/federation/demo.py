@@ -12,6 +12,7 @@ are ended by their own id, also after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import shutil
@@ -26,6 +27,8 @@ from pathlib import Path
 
 from make_data import OWNERS
 from make_data import main as make_data
+
+from fedrelay.cli import main as fedrelay
 
 PATIENCE = 900
 """Seconds that a step may take on a busy machine."""
@@ -42,8 +45,10 @@ class Processes:
         self.address = f"127.0.0.1:{free_port()}"
 
     def fedrelay(self, *words: str) -> None:
-        """Run a command and wait for it."""
-        subprocess.run([sys.executable, "-m", "fedrelay.cli", *words], cwd=self.folder, check=True, timeout=PATIENCE)
+        """Run a command in this process."""
+        with contextlib.chdir(self.folder):
+            if fedrelay(words):
+                raise SystemExit(f"fedrelay {' '.join(words)} failed")
 
     def start(self, name: str, *words: str) -> None:
         """Start a command in the background."""
