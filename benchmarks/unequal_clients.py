@@ -58,6 +58,7 @@ class Workload:
     title: str
     settings: dict[str, Any]
     step_sizes: Sequence[float] = STEP_SIZES
+    tuning_seeds: Sequence[int] = TUNING_SEEDS
 
     def run(self, variant: str, lr: float, seed: int, runs: Path) -> fr.Result:
         """One run, continued where it was stopped."""
@@ -95,7 +96,7 @@ WORKLOADS = (
         {**FASHION, "partition": "dirichlet-class", "alpha": 0.1, "min_samples": 20},
     ),
 )
-SMOKE = Workload("smoke", "heart-disease", "Smoke", {**HEART, "rounds": 6}, (0.01,))
+SMOKE = Workload("smoke", "heart-disease", "Smoke", {**HEART, "rounds": 6}, (0.01,), (101,))
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,10 @@ def validated(workload: Workload, variant: str, lr: float, seed: int, runs: Path
 def tuned(workload: Workload, variant: str, runs: Path, seeds: Sequence[int]) -> Row:
     """Choose the step size, then run all seeds with it."""
     grid = workload.step_sizes
-    scores = {lr: statistics.mean(validated(workload, variant, lr, seed, runs) for seed in TUNING_SEEDS) for lr in grid}
+    scores = {
+        lr: statistics.mean(validated(workload, variant, lr, seed, runs) for seed in workload.tuning_seeds)
+        for lr in grid
+    }
     best = max(grid, key=scores.__getitem__)
     print(f"{workload.name}: {variant}: step size {best:g}", flush=True)
     results = tuple(workload.run(variant, best, seed, runs) for seed in seeds)
