@@ -206,7 +206,7 @@ def measure(hops: int, units: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_samples(folder)
-        program = (str(Path(__file__).resolve()), "--node", str(folder))
+        program = functools.partial(serve_with_recorder, folder)
         options, test = ("--data", "samples.npz"), folder / "test" / "samples.npz"
         with loopback_nodes(folder, {each: folder / each for each in NODES}, options, test, program) as nodes:
             processes = {"the server": os.getpid(), "the SuperLink": nodes.superlink}
@@ -249,6 +249,16 @@ def measured_in_process(source: Path, words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def measured_in_turn(before: Path, words: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """What is measured with the sources of another clone and with these."""
+    sources = {"before": before, "now": Path(__file__).resolve().parent.parent}
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
+    for _ in range(REPEATS):
+        for name, source in sources.items():
+            measured[name].append(measured_in_process(source, words))
+    return measured
+
+
 def medians(measured: Sequence[Mapping[str, Any]]) -> Row:
     """Part → its median over all hops that have it, in milliseconds, and numbers for each hop."""
     rows = [row for each in measured for row in each["rows"]]
@@ -280,26 +290,21 @@ def main() -> int:
     parser.add_argument("--before", type=Path, metavar="OLD", help="a clone of another version")
     parser.add_argument("--smoke", action="store_true", help="only see that it works")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--node", nargs=argparse.REMAINDER, default=[], help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.node:
-        return serve_with_recorder(Path(options.node[0]), options.node[1:])
     if importlib.util.find_spec("flwr") is None:
         print("Flower is not installed: there are no hops to measure (pip install 'fedrelay[flower]')")
         return 0
     hops, megabytes = (2, 0.1) if options.smoke else (options.hops, options.megabytes)
+    units = max(1, round(1e6 * megabytes / BYTES_PER_UNIT))
     if options.measure:
-        units = max(1, round(1e6 * megabytes / BYTES_PER_UNIT))
         print(json.dumps(measure(hops, units)))
         return 0
-    here = Path(__file__).resolve().parent.parent
-    sources = {"before": options.before.resolve(), "now": here} if options.before else {"now": here}
-    words = ["--hops", str(hops), "--megabytes", str(megabytes)]
-    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in sources}
     with load() as busy:
-        for _ in range(REPEATS if options.before else 1):
-            for name, source in sources.items():
-                measured[name].append(measured_in_process(source, words))
+        if options.before:
+            words = ["--hops", str(hops), "--megabytes", str(megabytes)]
+            measured = measured_in_turn(options.before.resolve(), words)
+        else:
+            measured = {"now": [measure(hops, units)]}
     print_table({name: medians(each) for name, each in measured.items()})
     counted = len(measured["now"]) * hops
     print(

@@ -5,17 +5,20 @@ Every process is ended by its own id. If the benchmark is killed, the SuperLink 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from fedrelay.cli import main as fedrelay
 
@@ -23,6 +26,9 @@ PATIENCE = 300.0
 """Seconds until a node is ready, on a busy machine."""
 
 BENCHMARKS = Path(__file__).parent
+
+Program = Callable[[Sequence[str]], int]
+"""What is given the words of a command line, and returns an exit code."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ def loopback_nodes(
     clients: Mapping[str, Path],
     options: Sequence[str],
     test: str | Path,
-    program: Sequence[str] = ("-m", "fedrelay"),
+    program: Program = fedrelay,
 ) -> Iterator[LoopbackNodes]:
     """Start a SuperLink and a node for each client, and end them.
 
@@ -54,7 +60,7 @@ def loopback_nodes(
         clients: Name of a node → the folder in which it runs.
         options: Options of `fedrelay node`. A function `MODULE:FUNCTION` may be in a script of this folder.
         test: The test samples at the server.
-        program: What Python runs as `fedrelay` at a node.
+        program: What runs as `fedrelay` at a node.
     """
     from fedrelay.engines.flower.superlink import SuperLink
 
@@ -74,7 +80,7 @@ def loopback_nodes(
         for name, process in nodes.items():
             _await_ready(name, process, server)
         engine = {"name": "flower", "superlink": link.address, "folder": server, "test": test, "wait": PATIENCE}
-        processes = {name: process.pid for name, process in nodes.items()}
+        processes = {name: process.pid for name, process in nodes.items() if process.pid is not None}
         yield LoopbackNodes(engine, processes, link.process.pid)
 
 
@@ -93,31 +99,40 @@ def _log(server: Path, name: str) -> Path:
 
 @contextmanager
 def _node(
-    name: str, place: Path, server: Path, address: str, options: Sequence[str], program: Sequence[str]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A node's process, which computes with one thread, as workers of the other engines do."""
+    name: str, place: Path, server: Path, address: str, options: Sequence[str], program: Program
+) -> Iterator[BaseProcess]:
+    """A node's process, a copy of this one."""
     trust = ("--key", str(_key(server, name)), "--ca", str(server / "ca.pem"), "--superlink", address)
-    command = [sys.executable, *program, "node", *options, *trust, "--patience", "60"]
-    searched = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
-    with _log(server, name).open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=place, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": searched}
-        )
+    words = ("node", *options, *trust, "--patience", "60")
+    process = multiprocessing.get_context("fork").Process(
+        target=_serve, args=(program, words, place, _log(server, name))
+    )
+    process.start()
     try:
         yield process
     finally:
         process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.join(20)
+        process.kill()
+        process.join()
 
 
-def _await_ready(name: str, process: subprocess.Popen[bytes], server: Path) -> None:
+def _serve(program: Program, words: Sequence[str], place: Path, log: Path) -> None:
+    """What a node's process does. It computes with one thread, as workers of the other engines do."""
+    with log.open("wb") as file:
+        for standard in (sys.stdout, sys.stderr):
+            standard.flush()
+            os.dup2(file.fileno(), standard.fileno())
+    os.chdir(place)
+    sys.path.insert(0, str(BENCHMARKS))
+    torch.set_num_threads(1)
+    sys.exit(program(words))
+
+
+def _await_ready(name: str, process: BaseProcess, server: Path) -> None:
     log, began = _log(server, name), time.monotonic()
     while "ready" not in log.read_text():
-        if process.poll() is not None or time.monotonic() - began > PATIENCE:
+        if process.exitcode is not None or time.monotonic() - began > PATIENCE:
             raise SystemExit(f"node {name} did not start: {log.read_text()}")
         time.sleep(0.1)
 
