@@ -11,6 +11,7 @@ import time
 from multiprocessing.synchronize import Barrier
 
 import torch
+import torch._dynamo  # loaded by the first optimiser; here once, instead of in every process
 from workload import POPULATION, STEPS, WARM_UP, Case, keep_freed_memory, local_pass, report, task
 
 
