@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/engines.py              print the table
     .venv/bin/python benchmarks/engines.py --rounds 50  measure longer
-    .venv/bin/python benchmarks/engines.py --smoke      the first row, two rounds
+    .venv/bin/python benchmarks/engines.py --smoke      the first row, two rounds, one worker
 
 Both use one worker per core; the cluster is this machine. Their rounds alternate, so that other load hits both. A round
 is all hops of 16 chains, without merge and evaluation. Only the ratio is meaningful. The weights are compared bit for
@@ -60,9 +60,9 @@ def lap(engine: Engine, job: TrainingJob, round: int, length: int) -> tuple[floa
     return time.perf_counter() - began, [arrival.weights.clone() for arrival in arrivals]
 
 
-def compare(job: TrainingJob, length: int, rounds: int) -> dict[str, list[float]]:
+def compare(job: TrainingJob, length: int, rounds: int, workers: int) -> dict[str, list[float]]:
     """Seconds of all rounds but the first few, by engine."""
-    engines = {"local": start_local(job, cores()), "ray": start_ray(job, 0, None)}
+    engines = {"local": start_local(job, workers), "ray": start_ray(job, workers, None)}
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     for round in range(1, WARM_UP + rounds + 1):
         found = {name: lap(engine, job, round, length) for name, engine in engines.items()}
@@ -84,13 +84,15 @@ def main() -> None:
     if importlib.util.find_spec("ray") is None:
         print("Ray is not installed: nothing to compare (pip install 'fedrelay[ray]')")
         return
-    rounds, workloads = (2, list(WORKLOADS)[:1]) if options.smoke else (options.rounds, list(WORKLOADS))
-    print(f"{CHAINS} chains, {cores()} cores, median of {rounds} rounds\n")
+    rounds, workloads, workers = (
+        (2, list(WORKLOADS)[:1], 1) if options.smoke else (options.rounds, list(WORKLOADS), cores())
+    )
+    print(f"{CHAINS} chains, {workers} workers, median of {rounds} rounds\n")
     print("| model | local, per hop | ray, per hop | ray ÷ local (median and interquartile range) |")
     print("|---|---:|---:|---:|")
     for name in workloads:
         model, side, length = WORKLOADS[name]
-        seconds = compare(job_of(model, side), length, rounds)
+        seconds = compare(job_of(model, side), length, rounds, workers)
         local, ray = (1e3 * statistics.median(found) / (CHAINS * length) for found in seconds.values())
         ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4)
