@@ -69,6 +69,7 @@ def page(cells: Cells) -> Iterator[str]:
             yield from ("", *_goals(chosen))
             for budget, words in BUDGETS.items():
                 yield from ("", f"### Equal {words}", "", *_table(chosen, budget))
+            yield from ("", "### One method for all cells", "", *_shortfalls(chosen))
     yield from ("", "## All finalists, equal client updates", "")
     for cell in cells:
         yield from (f"**{cell['title']}** ({cell['metric']})", "", *_finalists(cell), "")
@@ -121,6 +122,30 @@ def _table(cells: Cells, budget: str) -> Iterator[str]:
         )
     counted = ", ".join(f"{results.count(each)} {each}" for each in ("won", "tied", "behind", "lost"))
     yield from ("", f"Of {len(cells)} cells: {counted}.")
+
+
+SHOWN_SHORTFALLS = 12
+
+
+def shortfalls(cells: Cells) -> dict[str, list[float]]:
+    """Entrant → how many points it is below the best of each cell in the screening; the smallest mean first."""
+    scores = [{name: score for name, score, *_ in cell["screened"]} for cell in cells]
+    names = dict.fromkeys(name for of_cell in scores for name in of_cell)
+    found = {name: [100 * (max(each.values()) - each.get(name, 0.0)) for each in scores] for name in names}
+    return dict(sorted(found.items(), key=lambda each: statistics.fmean(each[1])))
+
+
+def _shortfalls(cells: Cells) -> Iterator[str]:
+    yield textwrap.fill(
+        f"How far below the best entrant of a cell each one is if it is used in all of them: the "
+        f"{SHOWN_SHORTFALLS} with the smallest mean, and FedAvg and FedSeq. On the validation samples of the "
+        "screening, with the settings tuned in each cell; one that always diverged has 0 there.",
+        120,
+    )
+    yield from ("", "| entrant | mean shortfall, points | largest |", "|---|---:|---:|")
+    for place, (name, of_cells) in enumerate(shortfalls(cells).items()):
+        if place < SHOWN_SHORTFALLS or name in ("fedavg", "fedseq"):
+            yield f"| {name} | {statistics.fmean(of_cells):.1f} | {max(of_cells):.1f} |"
 
 
 def _finalists(cell: Mapping[str, Any]) -> Iterator[str]:

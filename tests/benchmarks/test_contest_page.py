@@ -63,3 +63,13 @@ def test_goals(contest_page):
     [gain] = [line for line in page if "median lead over tuned FedSeq" in line]
     assert gain.endswith("| +10.0 | met |")
     assert not any("median lead" in line for line in contest_page.page([lost]))
+
+
+def test_shortfalls_are_below_the_best_of_each_cell(contest_page):
+    def screened(**scores):
+        return {**cell(STEADY), "screened": [(name, score, {}, 8) for name, score in scores.items()]}
+
+    found = contest_page.shortfalls([screened(a=0.9, b=0.8), screened(a=0.5, b=0.7, c=0.6)])
+    assert list(found) == ["b", "a", "c"]  # c always diverged in the first cell
+    assert found["a"] == pytest.approx([0.0, 20.0])
+    assert found["c"] == pytest.approx([90.0, 10.0])
