@@ -58,7 +58,8 @@ def page(cells: Cells) -> Iterator[str]:
         "Made by `benchmarks/contest.py --write`; its first lines say how. Test scores in per cent, means over seeds. "
         "The rival of a cell is the entrant besides ours with the best mean on its test samples. Won: ahead by more "
         "than two standard errors of the paired difference. Behind: a deficit of more than that. Lost: a deficit that "
-        "survives Holm's correction over all cells of the table. A run that diverged counts as 0.",
+        "survives Holm's correction over all cells of the table. A run that diverged counts as 0. `relay`, its "
+        "defaults and the rules of the contest were shaped on the cells for design; only frozen cells are evidence.",
         120,
     )
     yield from ("", "![Leads over the best rival, and all finalists, by cell](contest.png)")

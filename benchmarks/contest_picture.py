@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from fedrelay.report.palette import LIGHT
 
-SHOWN_BUDGETS = {"updates": ("o", -0.14), "bytes": ("s", 0.14)}
-"""Budget → its marker, and how far below the line of the cell it is."""
+SHOWN_BUDGETS = {"updates": ("o", LIGHT["method-0"], -0.14), "bytes": ("s", LIGHT["method-3"], 0.14)}
+"""Budget → its marker, its colour, and how far below the middle of the cell's row it is."""
 
 NAMED = {"fedavg": LIGHT["method-1"], "fedseq": LIGHT["method-2"]}
 FURTHEST = 12.0
@@ -54,9 +54,8 @@ def draw(cells: Cells, path: Path) -> None:
 
 
 def _lead(axes: Axes, line: int, cell: Mapping[str, Any]) -> None:
-    for number, (budget, (marker, below)) in enumerate(SHOWN_BUDGETS.items()):
-        ahead = lead(cell, budget)
-        colour, place = LIGHT[f"method-{3 * number}"], line + below
+    for budget, (marker, colour, below) in SHOWN_BUDGETS.items():
+        ahead, place = lead(cell, budget), line + below
         axes.plot(ahead.interval or (ahead.mean, ahead.mean), (place, place), color=colour, linewidth=1.2)
         axes.plot(ahead.mean, place, marker, color=colour, markersize=4, label=f"equal {budget}", linestyle="none")
 

@@ -259,16 +259,8 @@ def test_large_models_have_the_gradients_of_small_ones(monkeypatch):
 
 @pytest.mark.parametrize("method", ["fedavg", "fedseq+ewc", "fedsam", "moon"])
 def test_large_models_train_to_the_same_bits(method, monkeypatch):
-    wanted = {
-        "samples": 200,
-        "clients": 4,
-        "rounds": 2,
-        "fraction": 1.0,
-        "workers": 1,
-        "lanes": 1,
-        "momentum": 0.9,
-        "clip": 1.0,
-    }
+    data = {"samples": 200, "clients": 4, "fraction": 1.0}
+    wanted = {**data, "rounds": 2, "workers": 1, "lanes": 1, "momentum": 0.9, "clip": 1.0}
     plain = fr.run(method, model="cnn-s", **wanted)
     monkeypatch.setattr(flat_layout, "LARGE", 1)
     assert fr.run(method, model="cnn-s", **wanted).weights_sha256 == plain.weights_sha256
