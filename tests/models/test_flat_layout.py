@@ -257,10 +257,48 @@ def test_large_models_have_the_gradients_of_small_ones(monkeypatch):
     assert torch.equal(small.collect(), large.collect())
 
 
+def test_large_models_descend_as_small_ones_do(monkeypatch):
+    torch.manual_seed(0)
+    module = OddParts()
+    layout = FlatLayout.of(module)
+    small = FlatModule(copy.deepcopy(module), layout)
+    monkeypatch.setattr(flat_layout, "LARGE", 1)
+    large = FlatModule(copy.deepcopy(module), layout)
+    words = torch.tensor([1, 2, 2, 5])
+    for often in (False, True, False):
+        before = small.trained.clone()
+        for each in (small, large):
+            each.descend(each.module(words, often).square().sum(), 0.1)
+        assert torch.equal(small.collect(), large.collect())
+        assert torch.equal(small.trained, before.add(small.gradient, alpha=-0.1))
+    assert all(parameter.grad is None for parameter in large.module.parameters())
+
+
+def test_a_large_model_whose_backward_pass_fails_keeps_no_gradient(monkeypatch):
+    monkeypatch.setattr(flat_layout, "LARGE", 1)
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    flat_module = FlatModule(module, FlatLayout.of(module))
+    before, x = flat_module.flat.clone(), torch.ones(1, 2)
+
+    def fail(gradient: torch.Tensor) -> None:
+        raise ValueError("no")
+
+    hidden = module[0](x)
+    hidden.register_hook(fail)
+    with pytest.raises(ValueError, match="no"):
+        flat_module.descend(module[1](hidden).sum(), 0.1)
+    assert torch.equal(flat_module.flat, before)
+    assert all(parameter.grad is None for parameter in module.parameters())
+    expected = torch.autograd.grad(module(x).sum(), list(module.parameters()))
+    flat_module.compute_gradient(module(x).sum())
+    assert torch.equal(flat_module.gradient, torch.cat([each.reshape(-1) for each in expected]))
+
+
+@pytest.mark.parametrize("settings_of_sgd", [{"momentum": 0.9, "clip": 1.0}, {}], ids=["with momentum", "plain"])
 @pytest.mark.parametrize("method", ["fedavg", "fedseq+ewc", "fedsam", "moon"])
-def test_large_models_train_to_the_same_bits(method, monkeypatch):
+def test_large_models_train_to_the_same_bits(method, settings_of_sgd, monkeypatch):
     data = {"samples": 200, "clients": 4, "fraction": 1.0}
-    wanted = {**data, "rounds": 2, "workers": 1, "lanes": 1, "momentum": 0.9, "clip": 1.0}
+    wanted = {**data, "rounds": 2, "workers": 1, "lanes": 1, **settings_of_sgd}
     plain = fr.run(method, model="cnn-s", **wanted)
     monkeypatch.setattr(flat_layout, "LARGE", 1)
     assert fr.run(method, model="cnn-s", **wanted).weights_sha256 == plain.weights_sha256

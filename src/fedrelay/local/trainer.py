@@ -225,6 +225,8 @@ class EagerTrainer:
         self.start_hooks = overriding(job.terms, "adjust_received_model")
         self.moves = overriding(job.terms, "move_before_gradient")
         self.gradient_hooks = overriding(job.terms, "add_gradient")
+        changes_gradients = bool(self.moves or self.gradient_hooks)
+        self.descends = job.optimizer.is_plain_descent(job.train) and not changes_gradients
         self.loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
         features = any(term.needs_features for term in self.loss_terms)
         self.teachers = TeacherModelRunner(flat_module, features=features) if self.loss_terms else None
@@ -265,13 +267,17 @@ class EagerTrainer:
             total, per_epoch = self.job.steps_with(samples.size), max(1, self.job.steps_per_epoch(samples.size))
             steps = state_of_hop.restore(watcher.start())
         for inputs, targets in self._batches(hop, samples, steps):
-            if last is None:
-                loss = self._backward(inputs, targets, full_context)
+            if self.descends:
+                loss = self._loss(inputs, targets, full_context)
+                model.descend(loss, lr)
             else:
-                loss = self._backward_elsewhere(inputs, targets, full_context, last)
-            for term in self.gradient_hooks:
-                call_in_place(term.add_gradient, gradient, theta, trained_context)
-            optimiser.step(theta, gradient)
+                if last is None:
+                    loss = self._backward(inputs, targets, full_context)
+                else:
+                    loss = self._backward_elsewhere(inputs, targets, full_context, last)
+                for term in self.gradient_hooks:
+                    call_in_place(term.add_gradient, gradient, theta, trained_context)
+                optimiser.step(theta, gradient)
             loss_sum += loss.detach()
             steps += 1
             if watcher is not None:

@@ -35,8 +35,8 @@ from fedrelay.models.nested_inputs import Inputs, call_module, map_inputs
 
 Part = Literal["trained", "untrained", "integer"]
 
-LARGE = 1_000_000
-"""Models with this many trained values move gradients; for smaller ones, a call for each parameter costs more."""
+LARGE = 300_000
+"""Models with this many trained values treat each gradient by itself; for smaller ones, so many calls cost more."""
 
 TORCH_GLOBALS = threading.RLock()
 """Held while torch's process-wide state (random generator, number of threads) is changed."""
@@ -186,6 +186,8 @@ class FlatModule:
         """Of a large model: entries that the backward pass has not reached yet."""
 
         self._large = layout.trained_size >= LARGE
+        self._moves_gradients = True
+        self._trained_parameters: list[nn.Parameter] = []
         self._buffers: list[tuple[LayoutEntry, nn.Module, str]] = []
         for entry in layout.entries:
             owner, leaf = _owner(module, entry.name)
@@ -195,6 +197,8 @@ class FlatModule:
             parameter = owner._parameters[leaf]
             assert parameter is not None
             parameter.data = entry.view(self.flat)
+            if entry.part == "trained":
+                self._trained_parameters.append(parameter)
             if entry.part == "trained" and self._large:
                 parameter.grad = None
                 take = partial(self._take_gradient, entry)
@@ -248,7 +252,29 @@ class FlatModule:
             entry.view(self.gradient).zero_()
         return self.gradient
 
+    def descend(self, loss: Tensor, lr: float) -> None:
+        """Take a step of plain gradient descent, θ ← θ − ηg, without keeping g.
+
+        In a large model every parameter is moved by the gradient that PyTorch has made for it: `gradient` would be
+        written and read for nothing. Not before the backward pass has ended, because it still needs the weights.
+        """
+        if not self._large:
+            self.trained.add_(self.compute_gradient(loss), alpha=-lr)
+            return
+        self._moves_gradients = False
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+            for parameter in self._trained_parameters:
+                if parameter.grad is not None:
+                    parameter.detach().add_(parameter.grad.to_dense(), alpha=-lr)
+        finally:
+            self._moves_gradients = True
+            for parameter in self._trained_parameters:
+                parameter.grad = None
+
     def _take_gradient(self, entry: LayoutEntry, parameter: Tensor) -> None:
+        if not self._moves_gradients:
+            return
         assert parameter.grad is not None
         # A sum that starts at 0, as PyTorch's would: no zero is negative.
         torch.add(parameter.grad.to_dense(), 0.0, out=entry.view(self.gradient))

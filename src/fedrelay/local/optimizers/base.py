@@ -53,6 +53,10 @@ class Optimizer(Section, ABC):
     batchable: ClassVar[bool] = True
     """Whether it also trains batched models, `[lanes, size]`."""
 
+    def is_plain_descent(self, train: TrainSettings) -> bool:
+        """Whether a step is θ ← θ − ηg and nothing else."""
+        return False
+
     @abstractmethod
     def state_tensors(self, train: TrainSettings) -> tuple[StateTensor, ...]:
         """What it remembers from step to step."""

@@ -14,6 +14,9 @@ from fedrelay.local.optimizers.base import ElementwiseOptimizer, LearningRate, S
 class Sgd(ElementwiseOptimizer):
     """θ ← θ − ηv."""
 
+    def is_plain_descent(self, train: TrainSettings) -> bool:
+        return not (train.momentum or train.weight_decay or train.clip)
+
     def state_tensors(self, train: TrainSettings) -> tuple[StateTensor, ...]:
         return (StateTensor(name="velocity"),) if train.momentum else ()
 
