@@ -1,12 +1,14 @@
 """The overhead of a cluster: the Ray engine against the local one, on the same cores.
 
-    .venv/bin/python benchmarks/engines.py              print the table
+    .venv/bin/python benchmarks/engines.py              print the tables
+    .venv/bin/python benchmarks/engines.py --nodes 2    the cluster has two Ray nodes, each with half of the cores
     .venv/bin/python benchmarks/engines.py --rounds 50  measure longer
     .venv/bin/python benchmarks/engines.py --smoke      the first row, two rounds, one worker
 
 Both use one worker per core; the cluster is this machine. Their rounds alternate, so that other load hits both. A round
-is all hops of 16 chains, without merge and evaluation. Only the ratio is meaningful. The weights are compared bit for
-bit.
+is all hops of 16 chains, without merge and evaluation. The efficiency is the local engine's time of a round divided by
+Ray's; nothing else is meaningful. The weights are compared bit for bit. The second table has what a task costs beside
+its training, part by part.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ import argparse
 import importlib.util
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
 
 from fedrelay.data.federation import federate
@@ -31,23 +37,24 @@ from fedrelay.routes.plan import RoundPlan, Route
 
 CHAINS, LONGEST, SAMPLES, WARM_UP = 16, 10, 100, 3
 WORKLOADS = {
-    "dense, 8×8 images, one client a chain": ("mlp", 8, 1),
-    "dense, 8×8 images, ten clients a chain": ("mlp", 8, 10),
-    "convolutional, 28×28 images, ten clients a chain": ("cnn-s", 28, 10),
+    "dense, 8×8 images, one client a chain": ("mlp", (1, 8, 8), 1),
+    "dense, 8×8 images, ten clients a chain": ("mlp", (1, 8, 8), 10),
+    "convolutional, 28×28 images, ten clients a chain": ("cnn-s", (1, 28, 28), 10),
+    "LeNet, 32×32 images, three clients a chain": ("lenet", (3, 32, 32), 3),
 }
-"""Model, side of the images, length of the chains."""
+"""Model, shape of the images, length of the chains."""
 
 
-def job_of(model: str, side: int) -> TrainingJob:
+def job_of(model: str, shape: tuple[int, ...]) -> TrainingJob:
     """One epoch of batches of 20 over 100 samples at every client; the data are noise, which takes as long."""
     generator = torch.Generator().manual_seed(0)
     count = CHAINS * LONGEST * SAMPLES
-    images = torch.rand(count, 1, side, side, generator=generator)
+    images = torch.rand(count, *shape, generator=generator)
     labels = torch.randint(0, 10, (count,), generator=generator)
     test = images[:100], labels[:100]
     federation = federate(images, labels, *test, clients=CHAINS * LONGEST, partition="iid", classes=10)
     torch.manual_seed(0)
-    module = build_model(model, (1, side, side), classes=10)
+    module = build_model(model, shape, classes=10)
     return TrainingJob(module, FlatLayout.of(module), federation, TrainSettings(batch_size=20), (), seed=1, lanes=8)
 
 
@@ -60,9 +67,9 @@ def lap(engine: Engine, job: TrainingJob, round: int, length: int) -> tuple[floa
     return time.perf_counter() - began, [arrival.weights.clone() for arrival in arrivals]
 
 
-def compare(job: TrainingJob, length: int, rounds: int, workers: int) -> dict[str, list[float]]:
+def compare(job: TrainingJob, length: int, rounds: int, workers: int, address: str | None) -> dict[str, list[float]]:
     """Seconds of all rounds but the first few, by engine."""
-    engines = {"local": start_local(job, workers), "ray": start_ray(job, workers, None)}
+    engines = {"local": start_local(job, workers), "ray": start_ray(job, workers, address)}
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     for round in range(1, WARM_UP + rounds + 1):
         found = {name: lap(engine, job, round, length) for name, engine in engines.items()}
@@ -75,10 +82,75 @@ def compare(job: TrainingJob, length: int, rounds: int, workers: int) -> dict[st
     return seconds
 
 
+@contextmanager
+def cluster_of(nodes: int) -> Iterator[str | None]:
+    """The address of a cluster with this many Ray nodes on this machine; None: FedRelay starts one by itself."""
+    if nodes == 1:
+        yield None
+        return
+    from ray.cluster_utils import Cluster
+
+    each = {"num_cpus": max(1, cores() // nodes), "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=each)
+    try:
+        for _ in range(nodes - 1):
+            cluster.add_node(**each)
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+def table(names: list[str], rounds: int, workers: int, address: str | None) -> Iterator[str]:
+    """A row for each workload, as soon as it is measured."""
+    yield "| model | local, per hop | ray, per hop | efficiency: local ÷ ray (median and interquartile range) |"
+    yield "|---|---:|---:|---:|"
+    for name in names:
+        model, shape, length = WORKLOADS[name]
+        seconds = compare(job_of(model, shape), length, rounds, workers, address)
+        local, ray = (1e3 * statistics.median(found) / (CHAINS * length) for found in seconds.values())
+        ratios = [ours / theirs for ours, theirs in zip(*seconds.values(), strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        yield f"| {name} | {local:.2f} ms | {ray:.2f} ms | {middle:.2f} ({low:.2f}–{high:.2f}) |"
+
+
+def parts(sizes: dict[str, int], repeats: int) -> Iterator[str]:
+    """What a task costs beside its training, for models of so many bytes."""
+    import ray
+
+    do_nothing = ray.remote(num_cpus=1)(lambda *models: None)
+    send_back = ray.remote(num_cpus=1)(lambda model: model.copy())
+    yield f"| milliseconds, median of {repeats} | {' | '.join(sizes)} |"
+    yield "|---|" + "---:|" * len(sizes)
+    models = [np.zeros(size, dtype=np.uint8) for size in sizes.values()]
+    stored = [ray.put(model) for model in models]
+    steps: dict[str, Callable[[int], Any]] = {
+        "submit an empty task": lambda place: do_nothing.remote(),
+        "an empty task, until its result is here": lambda place: ray.get(do_nothing.remote()),
+        "a task that reads a model": lambda place: ray.get(do_nothing.remote(stored[place])),
+        "a task that reads a model and returns one": lambda place: ray.wait([send_back.remote(stored[place])]),
+        "the same, until the model is here": lambda place: ray.get(send_back.remote(stored[place])),
+        "put a model into the store": lambda place: ray.put(models[place]),
+    }
+    for name, step in steps.items():
+        cells = [f"{1e3 * statistics.median(laps(step, place, repeats)):.2f}" for place in range(len(models))]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def laps(step: Callable[[int], Any], place: int, repeats: int) -> list[float]:
+    """Seconds of each repetition but the first few."""
+    found = []
+    for _ in range(WARM_UP + repeats):
+        began = time.perf_counter()
+        step(place)
+        found.append(time.perf_counter() - began)
+    return found[WARM_UP:]
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--nodes", type=int, default=1, help="Ray nodes of the cluster, all on this machine")
     parser.add_argument("--smoke", action="store_true", help="only see that it works")
     options = parser.parse_args()
     if importlib.util.find_spec("ray") is None:
@@ -87,16 +159,11 @@ def main() -> None:
     rounds, workloads, workers = (
         (2, list(WORKLOADS)[:1], 1) if options.smoke else (options.rounds, list(WORKLOADS), cores())
     )
-    print(f"{CHAINS} chains, {workers} workers, median of {rounds} rounds\n")
-    print("| model | local, per hop | ray, per hop | ray ÷ local (median and interquartile range) |")
-    print("|---|---:|---:|---:|")
-    for name in workloads:
-        model, side, length = WORKLOADS[name]
-        seconds = compare(job_of(model, side), length, rounds, workers)
-        local, ray = (1e3 * statistics.median(found) / (CHAINS * length) for found in seconds.values())
-        ratios = [theirs / ours for ours, theirs in zip(*seconds.values(), strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        print(f"| {name} | {local:.2f} ms | {ray:.2f} ms | {middle:.1f} ({low:.1f}–{high:.1f}) |")
+    sizes = {"1 kB": 10**3, "100 kB": 10**5, "LeNet's 3.2 MB": 3_200_000}
+    print(f"{CHAINS} chains, {workers} workers, {options.nodes} Ray nodes, median of {rounds} rounds\n")
+    with cluster_of(options.nodes) as address:
+        for line in (*table(workloads, rounds, workers, address), "", *parts(sizes, 10 * rounds)):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
