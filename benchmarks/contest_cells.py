@@ -17,6 +17,9 @@ from fedrelay.routes.base import sampled_count
 
 DOCS = Path(__file__).parent.parent / "docs"
 SEEDS = (1, 2, 3, 4, 5)
+FROZEN_ON = "2026-11-18"
+"""When our own method and the rules were settled; no frozen cell was run before."""
+
 VALIDATION = 0.2
 
 

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from contest_cells import FROZEN_ON
+
 from fedrelay.metrics.paired_differences import PairedDifference, more_than_chance
 
 BUDGETS = {"updates": "client updates", "bytes": "bytes", "time": "virtual time"}
@@ -59,7 +61,8 @@ def page(cells: Cells) -> Iterator[str]:
         "The rival of a cell is the entrant besides ours with the best mean on its test samples. Won: ahead by more "
         "than two standard errors of the paired difference. Behind: a deficit of more than that. Lost: a deficit that "
         "survives Holm's correction over all cells of the table. A run that diverged counts as 0. `relay`, its "
-        "defaults and the rules of the contest were shaped on the cells for design; only frozen cells are evidence.",
+        f"defaults and the rules of the contest were shaped on the cells for design and settled on {FROZEN_ON}, before "
+        "any frozen cell was run; only frozen cells are evidence.",
         120,
     )
     yield from ("", "![Leads over the best rival, and all finalists, by cell](contest.png)")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fedrelay.experiment.method_grammar import parse_method
+
 
 @pytest.fixture
 def contest_cells(load_benchmark):
@@ -19,3 +21,16 @@ def test_a_trial_scores_the_mean_over_its_seeds_and_nothing_if_one_diverged(cont
 def test_half_of_the_cells_are_frozen(contest_cells):
     assert [cell.frozen for cell in contest_cells.CELLS].count(True) == len(contest_cells.CELLS) / 2
     assert len({cell.name for cell in contest_cells.CELLS}) == len(contest_cells.CELLS) == 16
+
+
+def test_relay_is_what_it_was_when_it_was_settled():
+    """Another `relay` needs other frozen cells: these are evidence about this one only."""
+    relay = parse_method("relay")
+    parts = (relay.route.__name__, relay.grouping.__name__, relay.merge.__name__, relay.terms, relay.warmup)
+    assert parts == ("Chains", "Grouping", "Mean", {}, None)
+    assert (relay.sampling, relay.schedule, relay.clip) == ("passes", "cosine", 1.0)
+    assert relay.defaults == {
+        "route": {"regroup": "pass"},
+        "grouping": {"assign": "icg"},
+        "server": {"lookahead": 0.9, "ramp": True},
+    }
