@@ -307,6 +307,9 @@ for command in ("show", "report"):
     found = [name for name in {HEAVY} if name != "numpy" and name in sys.modules]
     assert not found, (command, found)
 assert main("run fedavg --clients 2 --rounds 1 --workers 1 --out other".split()) == 0
+import torch
+from fedrelay.cost.flops import training_flops
+assert training_flops(torch.nn.Linear(2, 1), torch.zeros(2, 2), torch.zeros(2), lambda outputs, _: outputs.sum())
 found = [name for name in {RARELY_NEEDED} if name in sys.modules]
 assert not found, found
 """

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedrelay.cost.flops import training_flops
 from fedrelay.errors import SpecError
@@ -50,6 +51,25 @@ class TestFlops:
         deeper = 2 * (400 * 100 + 400 * 100)
         found = self.count(build_model("char-lstm", (7,), 80), (7,), tokens=True)
         assert found == 3 * (steps * (cells + deeper) + 2 * 100 * 80)
+
+    @pytest.mark.parametrize(
+        ("module", "shape"),
+        [
+            (build_model("lenet", (3, 32, 32), 10), (3, 32, 32)),
+            (build_model("unet", (3, 32, 32), 10), (3, 32, 32)),
+            (
+                nn.Sequential(nn.TransformerEncoderLayer(8, 2, batch_first=True), nn.Flatten(), nn.Linear(40, 10)),
+                (5, 8),
+            ),
+        ],
+        ids=["lenet", "unet", "transformer"],
+    )
+    def test_as_many_as_pytorchs_own_counter_finds(self, module, shape):
+        x = torch.zeros(2, *shape)
+        with FlopCounterMode(display=False) as counter:
+            module(x).square().mean().backward()
+        found = training_flops(module, x, torch.zeros(2), lambda outputs, _: outputs.square().mean())
+        assert found == counter.get_total_flops() / 2 > 0
 
     def test_per_sample_whatever_the_batch(self):
         module = build_model("cnn-s", (1, 12, 12), 10)
