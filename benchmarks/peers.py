@@ -4,7 +4,8 @@
     .venv/bin/python benchmarks/peers.py --quick      fewer rounds and repetitions, as a check
     .venv/bin/python benchmarks/peers.py --write      also write docs/peers.md
     .venv/bin/python benchmarks/peers.py --nvflare    include NVFlare's cyclic workflow
-    .venv/bin/python benchmarks/peers.py --smoke      run each installed framework once, for a few rounds
+    .venv/bin/python benchmarks/peers.py --smoke      run FedRelay and bare PyTorch once, for a few rounds;
+                                                      with FEDRELAY_THOROUGH=1, each installed framework
 
 All frameworks train the same model on the same data (`peers/workload.py`). They take turns, each time in a new process,
 so that other load on the machine does not hit only one of them. Peers have their own virtual environments in
@@ -66,7 +67,7 @@ PFL_ROUNDS = {"conv": 40, "dense": 100, "dense-100": 20}
 PROGRAMS = (
     Contender(table.FEDRELAY, "fedrelay_run.py", {"conv": 60, "dense": 500, "dense-100": 80}),
     Contender(table.BARE, "bare.py", {"conv": 60, "dense": 200, "dense-100": 20}, "all"),
-    Contender("bare PyTorch, one core", "bare.py", {"conv": 30, "dense": 100, "dense-100": 10}, "one"),
+    Contender(table.BARE_ONE, "bare.py", {"conv": 30, "dense": 100, "dense-100": 10}, "one"),
     Contender(table.FLOWER, "flower_run.py", {"conv": 20, "dense": 20}, environment=FLOWER),
     Contender(table.PFL[0], "pfl_run.py", PFL_ROUNDS, environment=PFL, launcher=torchrun(os.cpu_count() or 1)),
     Contender(table.PFL[1], "pfl_run.py", PFL_ROUNDS, environment=PFL),
@@ -156,16 +157,20 @@ def entered(wanted: argparse.Namespace, versions: dict[str, str]) -> Iterator[Co
 
 
 def smoke() -> None:
-    """Run every script once, on the smallest case; peers only where they are installed already."""
+    """Run every script once, on the smallest case; peers, which take minutes, only in thorough tests."""
     case = CASES["dense"]
     race = Race(1, quick=True, firsts={case.name: {"work": case.fingerprint(), "loss": SMOKE_LOSS}})
     scripts: dict[str, Contender] = {}
     for each in PROGRAMS:
         scripts.setdefault(each.script, each)
     for contender in scripts.values():
-        if contender.environment is not None and contender.environment.versions() is None:
-            print(f"{contender.name}: not installed here, left out")
-            continue
+        if contender.environment is not None:
+            if not os.environ.get("FEDRELAY_THOROUGH"):
+                print(f"{contender.name}: left out without FEDRELAY_THOROUGH")
+                continue
+            if contender.environment.versions() is None:
+                print(f"{contender.name}: not installed here, left out")
+                continue
         found = measure(contender.command(case.name, rounds=2))
         race.check(case.name, found)
         print(f"{contender.name}: {table.brief(1000 * found['seconds'])} ms per client update")
@@ -210,8 +215,7 @@ What to know about the comparison:
 - Peers train the network as their users would write it. Channels-last memory, keeping freed memory and batching small
   models are part of FedRelay. One row shows what pfl gains if its user sets channels-last by hand.
 - The handover is all CPU time between the last step at one client and the first at the next: reports, a check for
-  non-finite weights, two copies of the model, and shuffling and gathering the next client's samples. A term that reads
-  the clock measures it and lengthens it a little, so the share is an upper bound.
+  non-finite weights, two copies of the model, and shuffling and gathering the next client's samples.
 """
 
 
@@ -240,7 +244,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a quarter of the rounds, two repetitions")
     parser.add_argument("--repeats", type=positive, help="number of repetitions (default 5)")
     parser.add_argument("--nvflare", action="store_true", help="also measure NVFlare's cyclic workflow")
-    parser.add_argument("--smoke", action="store_true", help="run each installed framework once; print no table")
+    parser.add_argument("--smoke", action="store_true", help="run a few rounds once; print no table")
     parser.add_argument("--write", nargs="?", type=Path, const=PAGE, metavar="FILE", help="write docs/peers.md")
     return parser.parse_args(given)
 

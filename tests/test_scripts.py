@@ -16,11 +16,16 @@ ROOT = Path(__file__).parent.parent
 CONTENDERS = ROOT / "benchmarks" / "peers"
 """What `benchmarks/peers.py` runs, also in its own smoke mode."""
 
+ENVIRONMENTS = ROOT / "benchmarks" / ".venvs"
+"""Where it installs other frameworks."""
+
 SCRIPTS = [
     path
     for folder in ("benchmarks", "examples")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if 'if __name__ == "__main__":' in path.read_text() and CONTENDERS not in path.parents
+    if CONTENDERS not in path.parents
+    and ENVIRONMENTS not in path.parents
+    and 'if __name__ == "__main__":' in path.read_text()
 ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 from workload import BATCH, LEARNING_RATE, POPULATION, SAMPLES, STEPS, WARM_UP, Case, report, task
@@ -15,7 +14,6 @@ from fedrelay.engines.base import RoundInputs
 from fedrelay.engines.local.simulation_engine import start_local
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
-from fedrelay.local.terms.base import Term
 from fedrelay.routes.execution_overlay import AS_PLANNED
 
 
@@ -58,11 +56,10 @@ def run_hops(
     settings: dict[str, Any],
     *,
     rounds: int = 1,
-    terms: tuple[Term, ...] = (),
 ) -> None:
     """Run the hops of some rounds in this process, each from the first weights; check that no step is left out."""
     made = prepare(experiment(method, **settings), federation=federation, module=case.model())
-    with closing(start_local(replace(made.prepared.job(), terms=terms), workers=1)) as engine:
+    with closing(start_local(made.prepared.job(), workers=1)) as engine:
         for round in range(1, rounds + 1):
             for arrival in engine.run_round(
                 made.planner.plan(round), AS_PLANNED, RoundInputs(made.prepared.layout.flatten(made.prepared.module))

@@ -56,7 +56,7 @@ def test_goal_takes_the_median_of_ratios_and_their_spread() -> None:
     times = {("peer", "conv"): [8.0, 6.0, 9.0], ("FedRelay", "conv"): [2.0, 3.0, 3.0]}
     spread = goal.measured(times)
     assert spread == table.Spread(3.0, 2.0, 4.0)
-    assert goal.met(spread)
+    assert goal.verdict(spread)
     assert goal.row(times) == ("x", "≥ 3×", "3× (2–4)", "met")
 
 
@@ -86,6 +86,12 @@ def test_share_must_stay_below_its_bound() -> None:
     low, high = ({(table.HANDOVER, "conv"): [value]} for value in (0.0199, 0.0201))
     assert goal.row(low) == ("x", "≤ 2 %", "1.99 % (1.99–1.99)", "met")
     assert goal.row(high)[3] == "**not met**"
+
+
+def test_what_the_machine_itself_gains_is_not_judged() -> None:
+    goal = table.Goal("machine", "conv", (table.BARE_ONE,), None, than=table.BARE)
+    times = {(table.BARE_ONE, "conv"): [0.012], (table.BARE, "conv"): [0.008]}
+    assert goal.row(times) == ("machine", "", "1.5× (1.5–1.5)", "")
 
 
 def test_times_are_milliseconds_and_the_handover_is_no_framework() -> None:
