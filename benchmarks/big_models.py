@@ -8,7 +8,7 @@ at the server when it merges, and FedSeq with two chains of four. The plain loop
 the same number of steps, without evaluation. Each case runs in a process of its own.
 
 Memory is in models, and is sampled while the run goes on: that of the main process, the module included; what a worker
-has beside it; what they share (the model of the round, and the model of each route); and all processes together, in
+has for itself; what they share (the model of the round, and the model of each route); and all processes together, in
 which shared pages count once. Libraries do not count in the main process. Time is CPU time of all processes per client
 update, because waiting for cores is not work. Linux only.
 """
@@ -93,7 +93,7 @@ class MemorySampler:
             main, *workers = [_memory(each) for each in (os.getpid(), *_children(os.getpid()))]
             found = {
                 "main": main["Anonymous"] - self.before["Anonymous"],
-                "worker": max((each["Pss_Anon"] for each in workers), default=0),
+                "worker": max((_private(each) for each in _children(os.getpid())), default=0),
                 "shared": main["RssShmem"],
                 "all": sum(each["Pss"] for each in (main, *workers)) - self.before["Pss"],
             }
@@ -110,6 +110,21 @@ def _memory(process: int) -> Counter[str]:
         lines = []
     words = (line.split() for line in lines)
     return Counter({each[0].rstrip(":"): 1024 * int(each[1]) for each in words if each[-1] == "kB"})
+
+
+def _private(process: int) -> int:
+    """Bytes that only this process has and no file or shared memory stands for."""
+    try:
+        lines = Path(f"/proc/{process}/smaps").read_text().splitlines()
+    except OSError:
+        return 0
+    total, nameless = 0, False
+    for words in map(str.split, lines):
+        if not words[0].endswith(":"):  # begins a mapping: addresses, rights, offset, device, inode, name
+            nameless = words[4] == "0"
+        elif nameless and words[0] in ("Private_Clean:", "Private_Dirty:"):
+            total += 1024 * int(words[1])
+    return total
 
 
 def _children(process: int) -> Iterator[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from math import isfinite
 
 import numpy as np
@@ -65,7 +64,7 @@ def both(federation, clients, terms=(), module=None, lanes=8, task=PLAIN_CLASSIF
     received = [start + 0.01 * route for route in range(len(hops))]
     found = []
     for trainer in (
-        EagerTrainer(job, FlatModule(copy.deepcopy(module), layout)),
+        EagerTrainer(job, FlatModule(module, layout)),
         trainer_for(job, FlatModule(module, layout)),
     ):
         out = [torch.empty_like(start) for _ in hops]
@@ -115,7 +114,7 @@ def test_every_lane_has_its_own_place_on_its_chain(toy):
     hops = [Hop(1, route, 1, client, route_length=1 + client) for route, client in enumerate((1, 2, 3, 4))]
     start, found = layout.flatten(module), []
     for trainer in (
-        EagerTrainer(job, FlatModule(copy.deepcopy(module), layout)),
+        EagerTrainer(job, FlatModule(module, layout)),
         trainer_for(job, FlatModule(module, layout)),
     ):
         contexts = [first_context(job, start) for _ in hops]

@@ -22,7 +22,7 @@ HOP = Hop(2, 1, 3, 1)  # client 1 holds nine samples
 
 
 def eager(job):
-    return EagerTrainer(job, FlatModule(copy.deepcopy(job.module), job.layout, precision=job.train.precision))
+    return EagerTrainer(job, FlatModule(job.module, job.layout, precision=job.train.precision))
 
 
 def run_hop(module, federation, hop=HOP, *, terms=(), received=None, round_model=None, **train):

@@ -55,13 +55,15 @@ def test_flat_and_named_forms_are_the_same(seed):
 def test_a_bench_trains_in_the_flat_tensor():
     module = network()
     layout = FlatLayout.of(module)
+    first = layout.flatten(module)
     flat_module = FlatModule(module, layout)
     flat_module.module(torch.randn(4, 1, 4, 4)).sum().backward()
     flat_module.trained.sub_(flat_module.gradient)
     out = torch.empty(layout.size)
     out.copy_(flat_module.collect())
-    assert torch.equal(out, layout.flatten(module))
-    assert module[3].bias.grad is not None
+    assert torch.equal(out, layout.flatten(flat_module.module))
+    assert torch.equal(layout.flatten(module), first)  # a copy is trained
+    assert flat_module.module[3].bias.grad is not None
     assert out[-1].item() == 1.0  # the batch counter travels
     assert torch.count_nonzero(flat_module.gradient) > 0
 
@@ -99,6 +101,7 @@ def test_frozen_parameters_may_have_any_type_and_buffers_keep_theirs():
     assert layout.frozen_bytes == 8 * 3 + 2 * (6 + 4)
     flat_module = FlatModule(module, layout)
     flat_module.load(layout.flatten(module))
+    module = flat_module.module
     assert module[0][1].running_mean.dtype == torch.float16
     outputs = module[1](module[0](torch.ones(4, 2).half()).float())
     assert outputs.dtype == torch.float32
@@ -126,6 +129,10 @@ def test_tied_weights_are_one_entry_under_two_names():
     named = layout.state_dict(layout.flatten(module), module)
     assert torch.equal(named["b.weight"], named["a.weight"])
     module.load_state_dict(named)
+    flat_module = FlatModule(module, layout)
+    flat_module.flat.zero_()
+    assert flat_module.module["a"].weight is flat_module.module["b"].weight
+    assert not flat_module.module["b"].weight.any()
 
 
 def test_double_precision_is_kept():
@@ -166,7 +173,7 @@ def test_images_run_channels_last_through_convolutions(channels):
     module = nn.Conv2d(channels, 4, 3)
     flat_module = FlatModule(module, FlatLayout.of(module))
     x = torch.randn(5, channels, 8, 8)
-    assert module(flat_module.to_inputs(x)).is_contiguous(memory_format=torch.channels_last)
+    assert flat_module.module(flat_module.to_inputs(x)).is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(flat_module.to_inputs(x), x)
     assert flat_module.to_inputs(x[0, 0].long()).dtype == torch.int64
 
@@ -200,7 +207,7 @@ def test_replaced_buffers_travel_and_private_ones_do_not_leak():
         named = layout.state_dict(out, module)
         assert named["mean"].tolist() == [1.5, 1.5]
         assert named["count"].item() == 2
-        assert module.scratch.item() == 2.0
+        assert flat_module.module.scratch.item() == 2.0
         assert torch.equal(outputs[1], outputs[0] + 1)
 
 
@@ -214,7 +221,7 @@ def test_a_copy_trains_and_the_module_stays_as_it_is():
     module[1].bias.requires_grad_(False)
     layout = FlatLayout.of(module)
     before = copy.deepcopy(module.state_dict())
-    found = FlatModule(copy.deepcopy(module), layout)
+    found = FlatModule(module, layout)
     assert found.module[1].weight is found.module[0].weight
     assert torch.equal(found.flat, layout.flatten(module))
     found.compute_gradient(found.outputs(torch.randn(4, 3)).square().sum())
@@ -244,9 +251,9 @@ def test_large_models_have_the_gradients_of_small_ones(monkeypatch):
     torch.manual_seed(0)
     module = OddParts()
     layout = FlatLayout.of(module)
-    small = FlatModule(copy.deepcopy(module), layout)
+    small = FlatModule(module, layout)
     monkeypatch.setattr(flat_layout, "LARGE", 1)
-    large = FlatModule(copy.deepcopy(module), layout)
+    large = FlatModule(module, layout)
     words = torch.tensor([1, 2, 2, 5])
     for often in (False, True, False):
         one, other = (each.compute_gradient(each.module(words, often).square().sum()) for each in (small, large))
@@ -261,9 +268,9 @@ def test_large_models_descend_as_small_ones_do(monkeypatch):
     torch.manual_seed(0)
     module = OddParts()
     layout = FlatLayout.of(module)
-    small = FlatModule(copy.deepcopy(module), layout)
+    small = FlatModule(module, layout)
     monkeypatch.setattr(flat_layout, "LARGE", 1)
-    large = FlatModule(copy.deepcopy(module), layout)
+    large = FlatModule(module, layout)
     words = torch.tensor([1, 2, 2, 5])
     for often in (False, True, False):
         before = small.trained.clone()
@@ -272,12 +279,14 @@ def test_large_models_descend_as_small_ones_do(monkeypatch):
         assert torch.equal(small.collect(), large.collect())
         assert torch.equal(small.trained, before.add(small.gradient, alpha=-0.1))
     assert all(parameter.grad is None for parameter in large.module.parameters())
+    assert "gradient" not in vars(large), "memory as large as the model, for nothing"
 
 
 def test_a_large_model_whose_backward_pass_fails_keeps_no_gradient(monkeypatch):
     monkeypatch.setattr(flat_layout, "LARGE", 1)
-    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-    flat_module = FlatModule(module, FlatLayout.of(module))
+    first = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    flat_module = FlatModule(first, FlatLayout.of(first))
+    module = flat_module.module
     before, x = flat_module.flat.clone(), torch.ones(1, 2)
 
     def fail(gradient: torch.Tensor) -> None:

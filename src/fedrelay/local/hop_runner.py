@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,7 +63,7 @@ class HopRunner:
 
     def __init__(self, job: TrainingJob) -> None:
         self.job = job
-        self.flat_module = FlatModule(copy.deepcopy(job.module), job.layout, job.train.device, job.train.precision)
+        self.flat_module = FlatModule(job.module, job.layout, job.train.device, job.train.precision)
         self.trainer = trainer_for(job, self.flat_module)
 
     def run(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,7 @@ class TeacherModelRunner:
     """A second copy of the module, into which other models are loaded one at a time, in eval mode."""
 
     def __init__(self, student: FlatModule, *, features: bool) -> None:
-        self.teacher = FlatModule(copy.deepcopy(student.module), student.layout, student.flat.device, student.precision)
+        self.teacher = FlatModule(student.module, student.layout, student.flat.device, student.precision)
         self.teacher.module.eval()
         self.student_features = FeatureRecorder(student.module) if features else None
         self.teacher_features = FeatureRecorder(self.teacher.module) if features else None

@@ -248,7 +248,7 @@ class EagerTrainer:
         model.load(context.received)
         if not model.module.training:  # goes through all parts of the module, so not at every hop
             model.module.train()
-        theta, gradient = model.trained, model.gradient
+        theta = model.trained
         full_context = trained_context = context
         if self.job.uses_context:
             full_context = context.map(lambda tensor: tensor.to(theta.device))
@@ -276,8 +276,8 @@ class EagerTrainer:
                 else:
                     loss = self._backward_elsewhere(inputs, targets, full_context, last)
                 for term in self.gradient_hooks:
-                    call_in_place(term.add_gradient, gradient, theta, trained_context)
-                optimiser.step(theta, gradient)
+                    call_in_place(term.add_gradient, model.gradient, theta, trained_context)
+                optimiser.step(theta, model.gradient)
             loss_sum += loss.detach()
             steps += 1
             if watcher is not None:

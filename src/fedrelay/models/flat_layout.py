@@ -20,7 +20,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterator, MutableMapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from operator import setitem
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -163,7 +163,7 @@ class FlatLayout:
 
 
 class FlatModule:
-    """A module whose parameters, buffers and gradients are views into two flat tensors.
+    """A copy of a module whose parameters, buffers and gradients are views into two flat tensors.
 
     Training works on `flat` and `gradient` directly; loading a model is one copy. Frozen parameters stay as they are.
     If a module replaces a buffer instead of changing it in place, `collect` reads the new one. Non-persistent buffers
@@ -177,11 +177,10 @@ class FlatModule:
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
     ) -> None:
-        self.module = module.to(device)
         self.layout = layout
         self.precision = precision
         self.flat = layout.flatten(module).to(device)
-        self.gradient = torch.zeros(layout.trained_size, dtype=layout.dtype, device=device)
+        self.module = module = _copy_over(module, layout, self.flat).to(device)
         self._without_gradient: set[LayoutEntry] = set()
         """Of a large model: entries that the backward pass has not reached yet."""
 
@@ -196,11 +195,9 @@ class FlatModule:
                 continue
             parameter = owner._parameters[leaf]
             assert parameter is not None
-            parameter.data = entry.view(self.flat)
             if entry.part == "trained":
                 self._trained_parameters.append(parameter)
             if entry.part == "trained" and self._large:
-                parameter.grad = None
                 take = partial(self._take_gradient, entry)
                 parameter.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
             elif entry.part == "trained":
@@ -217,6 +214,11 @@ class FlatModule:
     def trained(self) -> Tensor:
         """The trained part of `flat`."""
         return self.flat[: self.layout.trained_size]
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        """The gradient of the trained part; a large model that only descends never needs it."""
+        return torch.zeros_like(self.trained)
 
     def to_inputs(self, x: Inputs) -> Inputs:
         """Samples on the module's device and in its type; images channels-last, which is fast on a CPU."""
@@ -388,6 +390,17 @@ def _common_dtype(module: nn.Module) -> torch.dtype:
         names = ", ".join(sorted(str(dtype) for dtype in dtypes))
         raise SpecError(f"model: all trained parameters must share one floating-point type, found {names}")
     return dtypes.pop()
+
+
+def _copy_over(module: nn.Module, layout: FlatLayout, flat: Tensor) -> nn.Module:
+    """A copy whose parameters are views into a flat tensor from the start: a large model is not copied twice."""
+    parameters = dict(module.named_parameters())
+    views = {
+        id(parameter): nn.Parameter(entry.view(flat), parameter.requires_grad)
+        for entry in layout.entries
+        if (parameter := parameters.get(entry.name)) is not None
+    }
+    return copy.deepcopy(module, views)
 
 
 def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -6,7 +6,6 @@ accurate the received model is, and how far the drawn images are from those of t
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -98,7 +97,7 @@ class GanTap(HopTap):
         self.federation, self.client, self.attack, self.watch = prepared.federation, client, attack, watch
         self.task = prepared.task
         train = prepared.experiment.train
-        self.module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
+        self.module = FlatModule(prepared.module, prepared.layout, train.device, train.precision)
         self.all_samples = _sample_all(prepared)
         seed, classes = prepared.experiment.seed, prepared.federation.class_count
         self.features = features or feature_network(self.all_samples, classes, seed=seed)

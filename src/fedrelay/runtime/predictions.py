@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 from collections.abc import Sequence
@@ -61,7 +60,7 @@ def predictions_of(prepared: PreparedExperiment) -> Predictions:
     test = federation.test
     if not test.size:
         raise SpecError("predictions: there are no test samples here")
-    flat_module = FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
+    flat_module = FlatModule(prepared.module, prepared.layout, train.device, train.precision)
     weights = prepared.layout.flatten(prepared.module)
     columns, arrays = [], []
     for chunk in chunks_of(test):

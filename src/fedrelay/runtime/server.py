@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -213,7 +212,7 @@ class Server:
     def _module(self) -> FlatModule:
         prepared = self.prepared
         train = prepared.experiment.train
-        return FlatModule(copy.deepcopy(prepared.module), prepared.layout, train.device, train.precision)
+        return FlatModule(prepared.module, prepared.layout, train.device, train.precision)
 
 
 def _below(prefix: str, server: Mapping[str, Tensor]) -> dict[str, Tensor]:

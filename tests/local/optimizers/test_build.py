@@ -51,7 +51,7 @@ def test_a_hop_is_the_pass_of_torch_optim(toy, linear, optimizer, options, train
     job = TrainingJob(linear, layout, toy, settings, (), seed=7)
     received = layout.flatten(linear)
     out = torch.empty_like(received)
-    trainer = EagerTrainer(job, FlatModule(copy.deepcopy(linear), layout))
+    trainer = EagerTrainer(job, FlatModule(linear, layout))
     trainer.train_hops([hop], [HopContext(received, received)], [out])
 
     module = copy.deepcopy(linear)

@@ -60,7 +60,7 @@ def one_pass(module, federation, hops, train):
 @pytest.mark.parametrize("train", OPTIMIZERS, ids=str)
 def test_hops_with_the_state_of_the_payload_are_one_long_hop(toy, linear, train):
     job, hops = job_of(linear, toy, "payload", **train), [Hop(1, 0, 0, 1), Hop(1, 0, 1, 3), Hop(1, 0, 2, 1)]
-    trainer = EagerTrainer(job, FlatModule(copy.deepcopy(linear), job.layout))
+    trainer = EagerTrainer(job, FlatModule(linear, job.layout))
     context = first_context(job, job.layout.flatten(linear))
     for hop in hops:
         out = torch.empty_like(context.received)
@@ -74,7 +74,7 @@ def test_hops_with_the_state_of_the_payload_are_one_long_hop(toy, linear, train)
 def test_each_client_goes_on_from_its_own_last_hop(toy, linear, train, state):
     """The second hop of client 1 is that of an optimiser that saw its first hop, or nothing."""
     job = job_of(linear, toy, state, **train)
-    trainer = EagerTrainer(job, FlatModule(copy.deepcopy(linear), job.layout))
+    trainer = EagerTrainer(job, FlatModule(linear, job.layout))
     start = job.layout.flatten(linear)
     context, out = first_context(job, start), torch.empty_like(start)
     trainer.train_hops([Hop(1, 0, 0, 1)], [context], [out])
@@ -98,7 +98,7 @@ def test_every_lane_has_its_own_state(toy, train, state):
     module, found = network(), []
     job = job_of(module, toy, state, lanes=8, **train)
     for trainer in (
-        EagerTrainer(job, FlatModule(copy.deepcopy(module), job.layout)),
+        EagerTrainer(job, FlatModule(module, job.layout)),
         trainer_for(job, FlatModule(module, job.layout)),
     ):
         hops = [Hop(1, route, 0, client) for route, client in enumerate((1, 2, 3, 4))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -91,4 +90,4 @@ class ReplyChecker:
     @cached_property
     def module(self) -> FlatModule:
         """A module of the server's own, to evaluate models with."""
-        return FlatModule(copy.deepcopy(self.job.module), self.job.layout, precision=self.job.train.precision)
+        return FlatModule(self.job.module, self.job.layout, precision=self.job.train.precision)
