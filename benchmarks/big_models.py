@@ -5,7 +5,9 @@
 
 A wide MLP is trained on noise at eight clients, all of which take part in every round: FedAvg, where eight models are
 at the server when it merges, and FedSeq with two chains of four. The plain loop is FedAvg by hand in one process, with
-the same number of steps, without evaluation. Each case runs in a process of its own.
+the same number of steps, without evaluation: once as it is, and once with the memory settings of FedRelay's workers,
+which keep what is freed. With one worker everything happens in the main process, whose memory settings stay as they
+are. Each case runs in a process of its own.
 
 Memory is in models, and is sampled while the run goes on: that of the main process, the module included; what a worker
 has for itself; what they share (the model of the round, and the model of each route); and all processes together, in
@@ -33,6 +35,7 @@ import torch
 from torch import nn
 
 import fedrelay as fr
+from fedrelay.engines.local.executor import keep_freed_memory
 
 FEATURES, CLASSES = 784, 10
 CLIENTS, SAMPLES, BATCH, LR = 8, 64, 16, 0.01
@@ -42,6 +45,7 @@ PAUSE = 0.1
 
 CASES: Mapping[str, Mapping[str, Any]] = {
     "plain PyTorch": {},
+    "plain, memory kept": {},
     "fedavg, 1 worker": {"method": "fedavg", "workers": 1},
     "fedavg, 2 workers": {"method": "fedavg", "workers": 2},
     "fedseq, 1 worker": {"method": "fedseq", "workers": 1},
@@ -174,6 +178,8 @@ def plain_loop(module: nn.Sequential, rounds: int, times: RoundTimes) -> None:
 def measure(case: str, hidden: list[int], rounds: int) -> dict[str, Any]:
     """The largest memory, in models, and the CPU seconds of a client update; the first round is not timed."""
     torch.set_num_threads(1)
+    if case == "plain, memory kept":
+        keep_freed_memory()
     data, settings, sampler = federation(), dict(CASES[case]), MemorySampler()
     module, times = network(hidden), RoundTimes(sampler)
     size = sum(each.numel() for each in module.parameters())

@@ -11,6 +11,8 @@ from torch import nn
 
 import fedrelay as fr
 from fedrelay.report.terminal.run_tables import comparison_advice
+from fedrelay.runtime import round_evaluator
+from fedrelay.runtime.round_evaluator import evaluation_advice
 from fedrelay.tasks.metric_info import MetricInfo
 
 SMALL = {"rounds": 4, "workers": 1, "lr": 0.1, "fraction": 1.0}
@@ -115,3 +117,24 @@ def test_a_validation_sample_without_finite_outputs_is_named_with_its_client(cap
     assert ", first for client 0, sample " in message
     with pytest.raises(fr.SpecError, match=r"no value in any evaluation \(the loss was never finite\); correct"):
         result.best  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("evaluation_seconds", "seconds", "every", "wanted"),
+    [(300, 500, 1, 14), (300, 500, 3, 41), (125, 500, 1, 3), (500, 500, 1, 900)],
+)
+def test_advice_for_long_runs_that_mostly_evaluate(evaluation_seconds, seconds, every, wanted):
+    advice = evaluation_advice(evaluation_seconds, seconds, every)
+    assert f"with eval.every: {wanted} it would take about 10 %" in advice
+
+
+@pytest.mark.parametrize(("evaluation_seconds", "seconds"), [(124, 500), (100, 110), (0, 0)])
+def test_no_advice_for_short_runs_or_little_evaluation(evaluation_seconds, seconds):
+    assert evaluation_advice(evaluation_seconds, seconds, every=1) is None
+
+
+def test_a_run_that_mostly_evaluates_says_so_once(monkeypatch, caplog):
+    monkeypatch.setattr(round_evaluator, "LONG_RUN", 0.0)
+    monkeypatch.setattr(round_evaluator, "LARGE_SHARE", 0.0)
+    fr.run("fedavg", data=patients([0, 1, 1, 0]), **SMALL)
+    assert [line.partition(" took ")[0] for line in caplog.messages] == ["evaluation"]

@@ -35,6 +35,12 @@ OwnModels = Mapping[int, Tensor]
 NO_MODELS: OwnModels = MappingProxyType({})
 ALL_SAMPLES: Mapping[EvaluationSet, Rows] = MappingProxyType({})
 
+LONG_RUN = 120.0
+"""Seconds; nobody needs to make shorter runs faster."""
+
+LARGE_SHARE = 0.25
+"""Of the time of a run: more evaluation than this deserves a word."""
+
 
 @dataclass(frozen=True)
 class RoundEvaluator:
@@ -180,3 +186,20 @@ def _means(scores: Sequence[Scores]) -> Scores:
 def finite_scores(scores: Scores) -> Row:
     """Scores as rows have them: None where there is no finite value."""
     return {name: value if value is not None and math.isfinite(value) else None for name, value in scores.items()}
+
+
+def evaluation_advice(evaluation_seconds: float, seconds: float, every: int) -> str | None:
+    """How a long run that mostly evaluated could have spent a tenth of its time on it.
+
+    Example:
+        >>> evaluation_advice(300, 500, every=1)
+        'evaluation took 60 % of the time; with eval.every: 14 it would take about 10 %, or use eval.subset'
+    """
+    if seconds < LONG_RUN or evaluation_seconds < LARGE_SHARE * seconds:
+        return None
+    rest = max(seconds - evaluation_seconds, 0.01 * seconds)
+    wanted = math.ceil(9 * every * evaluation_seconds / rest)
+    share = f"{100 * evaluation_seconds / seconds:.0f} %"
+    return (
+        f"evaluation took {share} of the time; with eval.every: {wanted} it would take about 10 %, or use eval.subset"
+    )

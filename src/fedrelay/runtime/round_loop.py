@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -36,7 +37,7 @@ from fedrelay.runtime.record_lines import Row
 from fedrelay.runtime.recorder import Recorder, plan_summary, setup_files
 from fedrelay.runtime.result import Result
 from fedrelay.runtime.round_attempts import RoundAttempts
-from fedrelay.runtime.round_evaluator import NO_MODELS, OwnModels, RoundEvaluator
+from fedrelay.runtime.round_evaluator import NO_MODELS, OwnModels, RoundEvaluator, evaluation_advice
 from fedrelay.runtime.run_folder import RunFolder
 from fedrelay.runtime.run_folder_reader import PROFILES, SELECTION
 from fedrelay.runtime.run_state import BestSoFar, RunState
@@ -47,6 +48,8 @@ from fedrelay.runtime.versions import source_digests, warn_about_other_sources, 
 from fedrelay.tasks.base import Task
 from fedrelay.user_code import errors_in_own_part
 from fedrelay.utc_time import utc_now
+
+log = logging.getLogger(__name__)
 
 PauseRule = Callable[[Row], bool]
 """Whether a run pauses after the round of a row of metrics. A paused run is incomplete; `resume` continues it."""
@@ -78,6 +81,11 @@ class RoundLoop:
         self.engine: Engine | None = None
         self.pause = pause
         self.saved = time.monotonic()
+        self.seconds_before = state.seconds
+        """Spent before the run was resumed."""
+
+        self.evaluation_seconds = 0.0
+        """Spent on evaluation since the run was started or resumed."""
 
     def run(self) -> Result:
         """The result, after all rounds that are left, or those before the pause."""
@@ -111,6 +119,9 @@ class RoundLoop:
             result = self._result()
             if self.folder:
                 self.folder.finish(result.summary(), _final_models(result))
+            seconds = self.state.seconds - self.seconds_before
+            if advice := evaluation_advice(self.evaluation_seconds, seconds, self.experiment.eval.every):
+                log.warning(advice)
             return result
 
     def run_round(self) -> None:
@@ -152,7 +163,10 @@ class RoundLoop:
         self, engine: Engine, context: RoundContext, state: RunState, arrivals: Sequence[Arrival]
     ) -> tuple[RoundContext, dict[int, Row]]:
         """Evaluate the model of a round, or every client's own if these are what the method is judged by."""
-        return self.evaluator.evaluate(engine, context, mean_loss(arrivals), self._judged_models(state))
+        began = time.monotonic()
+        evaluated = self.evaluator.evaluate(engine, context, mean_loss(arrivals), self._judged_models(state))
+        self.evaluation_seconds += time.monotonic() - began
+        return evaluated
 
     def _evaluate_end(self, engine: Engine, context: RoundContext, state: RunState) -> dict[int, Row]:
         """Evaluate the end of a run on all samples, where other evaluations are on a subset of them."""
