@@ -13,7 +13,10 @@ from typing import Any
 import fedrelay as fr
 from fedrelay.engines.local.executor import one_thread
 from fedrelay.experiment.method_grammar import parse_method
+from fedrelay.experiment.prepare import PreparedRun, prepare
+from fedrelay.experiment.spec import experiment
 from fedrelay.routes.base import sampled_count
+from fedrelay.runtime.round_loop import run_prepared
 
 DOCS = Path(__file__).parent.parent / "docs"
 SEEDS = (1, 2, 3, 4, 5)
@@ -135,6 +138,25 @@ def smoke_cell(cell: Cell) -> Cell:
     return replace(cell, rounds=2, settings=settings, client_count=10, small=False)
 
 
+def without_unscored_evaluations(run: PreparedRun) -> PreparedRun:
+    """The same run, evaluated only twice: a score is the mean of the last two evaluations of a run.
+
+    Which rounds these are follows from the plans of all rounds; where methods do more updates in a round, runs end
+    sooner.
+    """
+    settings = run.prepared.experiment
+    updates, last = (run.costs.setup_line() or {}).get("client_updates", 0), 0
+    while last < settings.rounds and updates < settings.stop.max_updates:
+        last += 1
+        updates += run.costs.total([run.planner.plan(last)])["client_updates"]
+    before_last = (last - 1) // settings.eval.every * settings.eval.every
+    if 2 * before_last < last:  # too short: an interval of that length would end twice
+        return run
+    evaluated = settings.model_copy(update={"eval": settings.eval.model_copy(update={"every": before_last})})
+    prepared = replace(run.prepared, experiment=evaluated)
+    return run._replace(prepared=prepared)
+
+
 def validation_scores(found: Sequence[Mapping[str, Any]], seeds: int) -> list[float | None]:
     """The mean score of each trial on validation samples; its runs, one for each seed, follow each other.
 
@@ -186,10 +208,11 @@ class CellRun:
 
     def measure(self) -> dict[str, Any]:
         """Do it. A run that diverges has no score."""
-        common = {"data": self.cell.data, "validation": VALIDATION, "workers": 1, "progress": False}
+        common = {"data": self.cell.data, "validation": VALIDATION, "workers": 1}
         try:
             with one_thread():
-                found = fr.run(self.method, **common, **self.all_settings)
+                run = prepare(experiment(self.method, **common, **self.all_settings))
+                found = run_prepared(run if self.keeps_curve else without_unscored_evaluations(run))
         except fr.DivergedError:
             return {"score": None, "validation": None}
         columns = ("round", "client_updates", "bytes", found.metric)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedrelay.experiment.method_grammar import parse_method
@@ -34,3 +36,13 @@ def test_relay_is_what_it_was_when_it_was_settled():
         "grouping": {"assign": "icg"},
         "server": {"lookahead": 0.9, "ramp": True},
     }
+
+
+@pytest.mark.parametrize(("method", "rounds"), [("fedseq", 12), ("spfl", 12), ("relay", 13), ("fedavg", 2)])
+def test_a_run_without_its_curve_has_the_same_scores(contest_cells, method, rounds):
+    """It is evaluated less often; SPFL, which does more updates in a round, ends sooner."""
+    cell = replace(contest_cells.smoke_cell(contest_cells.CELLS[0]), rounds=rounds)
+    run = contest_cells.CellRun(cell, method, method, {}, {"train.lr": 0.1}, 1, rounds, evaluations=6, keeps_curve=True)
+    with_curve, without = run.measure(), replace(run, keeps_curve=False).measure()
+    assert len(with_curve.pop("curve")) >= 2
+    assert without | {"seconds": 0} == with_curve | {"seconds": 0}
