@@ -1,6 +1,6 @@
 """Time per client update: FedRelay against Flower, pfl, NVFlare and bare PyTorch, on one machine.
 
-    .venv/bin/python benchmarks/peers.py              print the tables (half an hour or so)
+    .venv/bin/python benchmarks/peers.py              print the tables (three quarters of an hour)
     .venv/bin/python benchmarks/peers.py --quick      fewer rounds and repetitions, as a check
     .venv/bin/python benchmarks/peers.py --write      also write docs/peers.md
     .venv/bin/python benchmarks/peers.py --nvflare    include NVFlare's cyclic workflow
@@ -28,6 +28,9 @@ from peers import table
 from peers.environments import ENVIRONMENTS, Environment, own_versions
 from peers.processes import ContenderError, measure
 from peers.workload import CASES
+from real_networks import NETWORKS
+from real_networks import WHAT_IS_COMPARED as NETWORKS_COMPARED
+from real_networks import table as networks_table
 
 SCRIPTS = Path(__file__).parent / "peers"
 PAGE = Path(__file__).parent.parent / "docs" / "peers.md"
@@ -176,8 +179,8 @@ def smoke() -> None:
         print(f"{contender.name}: {table.brief(1000 * found['seconds'])} ms per client update")
 
 
-def page(race: Race, versions: Mapping[str, str]) -> str:
-    """The Markdown page."""
+def page(race: Race, versions: Mapping[str, str], networks: str) -> str:
+    """The Markdown page, with the table of networks that people train."""
     titles = {case.name: case.title for case in CASES.values()}
     software = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"""# Speed against peers
@@ -216,6 +219,12 @@ What to know about the comparison:
   models are part of FedRelay. One row shows what pfl gains if its user sets channels-last by hand.
 - The handover is all CPU time between the last step at one client and the first at the next: reports, a check for
   non-finite weights, two copies of the model, and shuffling and gathering the next client's samples.
+
+## Networks that people train
+
+{NETWORKS_COMPARED}
+
+{networks}
 """
 
 
@@ -264,12 +273,14 @@ def main() -> None:
         ours = [each for each in PROGRAMS if each.environment is None]
         theirs = list(entered(wanted, versions))
         race.run(sorted(ours + theirs, key=PROGRAMS.index))
+        networks = networks_table(NETWORKS, turns=race.repeats)
     except KeyboardInterrupt:
         say("\nstopped; nothing is left running")
         sys.exit(130)
-    print(page(race, versions))
+    text = page(race, versions, networks)
+    print(text)
     if wanted.write:
-        wanted.write.write_text(page(race, versions))
+        wanted.write.write_text(text)
         say(f"wrote {wanted.write}")
 
 

@@ -29,6 +29,7 @@ def load(name: str) -> ModuleType:
 
 
 table, workload, processes = (load(f"peers.{name}") for name in ("table", "workload", "processes"))
+load("real_networks")  # which the command imports
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,7 @@ def test_page_is_written_only_when_asked(peers: ModuleType) -> None:
 def test_page_shows_verdicts_and_versions(peers: ModuleType) -> None:
     race = peers.Race(repeats=2, quick=True)
     race.times = {("FedRelay", "conv"): [0.01, 0.02], ("Flower", "conv"): [0.05, 0.07]}
-    page = peers.page(race, {"torch": "2.0"})
+    page = peers.page(race, {"torch": "2.0"}, "| network |")
     assert "| convolutional: Flower / FedRelay | ≥ 4× | 4.25× (3.5–5) | met |" in page
     assert "- software: torch 2.0\n- repetitions: 2, quick" in page
 
@@ -192,10 +193,12 @@ def test_command_prints_the_page_and_writes_it(
     monkeypatch.setattr(peers, "measure", lambda command: found)
     monkeypatch.setattr(peers, "entered", lambda wanted, versions: iter(()))
     monkeypatch.setattr(peers, "own_versions", lambda: {"torch": "2.0"})
+    monkeypatch.setattr(peers, "networks_table", lambda networks, turns: f"| {len(networks)} networks, {turns} turns |")
     monkeypatch.setattr(peers.signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(sys, "argv", ["peers.py", "--quick", "--write", str(tmp_path / "peers.md")])
     peers.main()
     page = (tmp_path / "peers.md").read_text()
+    assert page.endswith("| 5 networks, 2 turns |\n")
     assert capsys.readouterr().out == page + "\n"
     assert "| FedSeq, convolutional: handover as a share of a hop | ≤ 2 % | 1 % (1–1) | met |" in page
     assert "| convolutional: Flower / FedRelay | ≥ 4× | not measured | — |" in page
@@ -256,7 +259,7 @@ def test_peer_that_fails_drops_out_and_the_page_says_so(peers: ModuleType, monke
     race = peers.Race(repeats=1, quick=True)
     by_name = {each.name: each for each in peers.PROGRAMS}
     race.turn("conv", by_name["Flower"])
-    assert "- dropped out: Flower (conv: no luck)\n" in peers.page(race, {})
+    assert "- dropped out: Flower (conv: no luck)\n" in peers.page(race, {}, "")
     with pytest.raises(SystemExit, match="FedRelay, conv: no luck"):
         race.turn("conv", by_name["FedRelay"])
 
