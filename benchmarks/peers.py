@@ -26,7 +26,7 @@ from typing import Any
 
 from peers import table
 from peers.environments import ENVIRONMENTS, Environment, own_versions
-from peers.processes import ContenderError, measure
+from peers.processes import ContenderError, measure, measure_in_copy
 from peers.workload import CASES
 from real_networks import NETWORKS
 from real_networks import WHAT_IS_COMPARED as NETWORKS_COMPARED
@@ -174,7 +174,8 @@ def smoke() -> None:
             if contender.environment.versions() is None:
                 print(f"{contender.name}: not installed here, left out")
                 continue
-        found = measure(contender.command(case.name, rounds=2))
+        run = measure if contender.environment else measure_in_copy
+        found = run(contender.command(case.name, rounds=2))
         race.check(case.name, found)
         print(f"{contender.name}: {table.brief(1000 * found['seconds'])} ms per client update")
 

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/real_networks.py             print the table (fifteen minutes or so)
     .venv/bin/python benchmarks/real_networks.py --turns 9   measure more often
     .venv/bin/python benchmarks/real_networks.py lenet       some networks only
-    .venv/bin/python benchmarks/real_networks.py --smoke     one turn of the smallest network
+    .venv/bin/python benchmarks/real_networks.py --smoke     one turn of the first network, with two clients
 
 `WHAT_IS_COMPARED` says what is measured. `benchmarks/peers.py` puts the same table on its page.
 """
@@ -16,11 +16,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Barrier
 
 import numpy as np
 import torch
+import torch._dynamo  # loaded by the first optimiser; here once, instead of in every process
 import torch.nn.functional as F  # noqa: N812
 from peers.table import Spread, brief, markdown, ratios
 from torch import Tensor, nn
@@ -76,6 +77,7 @@ class Network:
     title: str
     shape: tuple[int, ...]
     classes: int
+    clients: int = CLIENTS
 
     @property
     def has_tokens(self) -> bool:
@@ -90,10 +92,10 @@ class Network:
 
     def federation(self) -> fr.Federation:
         """Random samples."""
-        rng, count = np.random.default_rng(0), CLIENTS * SAMPLES
+        rng, count = np.random.default_rng(0), self.clients * SAMPLES
         numbers = rng.normal(size=(count, *self.shape)).astype(np.float32)
         x = rng.integers(self.classes, size=(count, *self.shape)) if self.has_tokens else numbers
-        y, owners = rng.integers(self.classes, size=count), np.repeat(np.arange(CLIENTS), SAMPLES)
+        y, owners = rng.integers(self.classes, size=count), np.repeat(np.arange(self.clients), SAMPLES)
         return fr.federate(x, y, x[:10], y[:10], client_ids=owners, classes=self.classes)
 
 
@@ -147,7 +149,7 @@ def bare_loops(
                 run_hop(client)
             barrier.wait()
 
-    shares = [range(first, CLIENTS, processes) for first in range(processes)]
+    shares = [range(first, network.clients, processes) for first in range(processes)]
     workers = [context.Process(target=loop, args=(share,), daemon=True) for share in shares]
     for worker in workers:
         worker.start()
@@ -168,14 +170,14 @@ def _start_and_wait(barrier: Barrier) -> None:
 def fedrelay_workers(network: Network, federation: fr.Federation) -> Iterator[RunRound]:
     """A round of FedRelay: every client is a route of its own."""
     train = {"batch_size": BATCH, "lr": LEARNING_RATE}
-    wanted = experiment("fedavg", train=train, data={"name": federation.name, "clients": CLIENTS})
+    wanted = experiment("fedavg", train=train, data={"name": federation.name, "clients": network.clients})
     made = prepare(wanted, federation=federation, module=network.module())
     inputs = RoundInputs(made.prepared.layout.flatten(made.prepared.module))
-    plan = RoundPlan(1, tuple(Route((client,)) for client in range(CLIENTS)))
+    plan = RoundPlan(1, tuple(Route((client,)) for client in range(network.clients)))
 
     def run_round() -> None:
         arrivals = engine.run_round(plan, AS_PLANNED, inputs)
-        assert [each.steps for each in arrivals] == [SAMPLES // BATCH] * CLIENTS
+        assert [each.steps for each in arrivals] == [SAMPLES // BATCH] * network.clients
 
     with closing(start_local(made.prepared.job(), workers=cores())) as engine:
         yield run_round
@@ -210,7 +212,7 @@ def measure(network: Network, turns: int) -> tuple[str, ...]:
         Spread.of(ratios(best, seconds["FedRelay"])),
         Spread.of(ratios(seconds["one core"], seconds["bare"])),
     )
-    times = (brief(1000 * Spread.of(each).middle / CLIENTS) for each in (seconds["FedRelay"], best))
+    times = (brief(1000 * Spread.of(each).middle / network.clients) for each in (seconds["FedRelay"], best))
     met = "met" if ratio.middle >= GOAL else "**not met**"
     return network.title, *times, f"≥ {GOAL:g}×", ratio.shown("×"), met, machine.shown("×")
 
@@ -241,12 +243,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(each.name for each in NETWORKS))
     parser.add_argument("--turns", type=int, default=TURNS, help="how often each program is measured")
-    parser.add_argument("--smoke", action="store_true", help="one turn of the smallest network")
+    parser.add_argument("--smoke", action="store_true", help="one turn of the first network, with two clients")
     wanted = parser.parse_args()
     if unknown := set(wanted.networks) - {each.name for each in NETWORKS}:
         parser.error(f"unknown network: {', '.join(sorted(unknown))}")
-    names, turns = (["transformer"], 1) if wanted.smoke else (wanted.networks, wanted.turns)
-    print(table([each for each in NETWORKS if not names or each.name in names], turns))
+    if wanted.smoke:
+        print(table([replace(NETWORKS[0], clients=2)], turns=1))
+        return
+    print(table([each for each in NETWORKS if not wanted.networks or each.name in wanted.networks], wanted.turns))
     print(f"\n{cores()} cores, load {os.getloadavg()[0]:.1f}, PyTorch {torch.__version__}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -24,6 +25,9 @@ from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.tuning.result import TuningResult
 from fedrelay.tuning.run_tuning import run_tuning
+
+# What is made while tests are collected stays: looking for garbage among it would take a quarter of the time.
+gc.disable()
 
 # Deterministic, and patient with a busy machine.
 settings.register_profile(
@@ -57,6 +61,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if sys.version_info >= (3, 13):  # a process that has used Ray cannot fork any more, see `forking_is_safe`
         ranks[Path(__file__).parent / "engines/ray/test_ray_executor.py"] = len(ranks) + 1
     items.sort(key=lambda item: ranks.get(item.path, len(LONG_FILES)))
+
+
+def pytest_collection_finish() -> None:
+    """From here on there is garbage."""
+    gc.enable()
 
 
 def no_browser() -> NoReturn:

@@ -100,6 +100,7 @@ def test_pip_installs_it(whole, tmp_path):
     assert found["weights_sha256"] == whole["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_methods_of_installed_packages_are_listed_without_importing_them(fedrelay, environment, warm_python, tmp_path):
     assert "plug-in of fedrelay-pairs 0.1.0" in fedrelay("methods")
     code = "import fedrelay as fr, sys; print('pairs' in fr.methods(), 'fedrelay_pairs' in sys.modules)"

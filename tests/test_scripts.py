@@ -16,16 +16,11 @@ ROOT = Path(__file__).parent.parent
 CONTENDERS = ROOT / "benchmarks" / "peers"
 """What `benchmarks/peers.py` runs, also in its own smoke mode."""
 
-ENVIRONMENTS = ROOT / "benchmarks" / ".venvs"
-"""Where it installs other frameworks."""
-
 SCRIPTS = [
     path
-    for folder in ("benchmarks", "examples")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if CONTENDERS not in path.parents
-    and ENVIRONMENTS not in path.parents
-    and 'if __name__ == "__main__":' in path.read_text()
+    for pattern in ("benchmarks/*.py", "benchmarks/[!.]*/**/*.py", "examples/**/*.py")  # `.venvs` has other frameworks
+    for path in sorted(ROOT.glob(pattern))
+    if CONTENDERS not in path.parents and 'if __name__ == "__main__":' in path.read_text()
 ]
 
 

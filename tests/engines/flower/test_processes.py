@@ -240,6 +240,7 @@ def test_models_that_do_not_wait_for_each_other(federation, tmp_path):
     assert result.transfers["s2c"] >= 2 * result.client_updates == result.transfers["c2s"]
 
 
+@pytest.mark.slow
 def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
     def act(round):
         if round == 1:
