@@ -265,7 +265,7 @@ def main() -> None:
     if wanted.smoke:
         smoke()
         return
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGINT may be ignored, as in the background
     if os.getloadavg()[0] > 0.5:
         say(f"the machine is busy (load {os.getloadavg()[0]:.1f}): times will be long and noisy")
     race = Race(wanted.repeats or (2 if wanted.quick else 5), wanted.quick)
