@@ -141,20 +141,21 @@ def smoke_cell(cell: Cell) -> Cell:
 def without_unscored_evaluations(run: PreparedRun) -> PreparedRun:
     """The same run, evaluated only twice: a score is the mean of the last two evaluations of a run.
 
-    Which rounds these are follows from the plans of all rounds; where methods do more updates in a round, runs end
-    sooner.
+    Which rounds these are follows from the plans of all rounds, unless there are faults; where methods do more updates
+    in a round, runs end sooner.
     """
     settings = run.prepared.experiment
+    if run.planner.faults.possible:
+        return run
     updates, last = (run.costs.setup_line() or {}).get("client_updates", 0), 0
     while last < settings.rounds and updates < settings.stop.max_updates:
         last += 1
-        updates += run.costs.total([run.planner.plan(last)])["client_updates"]
+        updates += run.planner.plan(last).client_updates
     before_last = (last - 1) // settings.eval.every * settings.eval.every
-    if 2 * before_last < last:  # too short: an interval of that length would end twice
+    if before_last <= 0:  # evaluated once, at its end
         return run
     evaluated = settings.model_copy(update={"eval": settings.eval.model_copy(update={"every": before_last})})
-    prepared = replace(run.prepared, experiment=evaluated)
-    return run._replace(prepared=prepared)
+    return run._replace(prepared=replace(run.prepared, experiment=evaluated))
 
 
 def validation_scores(found: Sequence[Mapping[str, Any]], seeds: int) -> list[float | None]:
@@ -183,6 +184,8 @@ class CellRun:
     seed: int
     rounds: int
     evaluations: int = 20
+    """How often a run with a curve is evaluated; without one, only the last two of them take place."""
+
     keeps_curve: bool = False
 
     @property

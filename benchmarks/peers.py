@@ -30,7 +30,7 @@ from peers.processes import ContenderError, measure, measure_in_copy
 from peers.workload import CASES
 from real_networks import NETWORKS
 from real_networks import WHAT_IS_COMPARED as NETWORKS_COMPARED
-from real_networks import table as networks_table
+from real_networks import measured_table as table_of_networks
 
 SCRIPTS = Path(__file__).parent / "peers"
 PAGE = Path(__file__).parent.parent / "docs" / "peers.md"
@@ -56,8 +56,11 @@ class Contender:
     def command(self, case: str, rounds: int) -> list[str]:
         """What is run for one measurement."""
         python = self.environment.python if self.environment else sys.executable
-        variant = [self.variant] if self.variant else []
-        return [str(python), *self.launcher, str(SCRIPTS / self.script), case, str(rounds), *variant]
+        return [str(python), *self.launcher, str(SCRIPTS / self.script), *self.words(case, rounds)]
+
+    def words(self, case: str, rounds: int) -> list[str]:
+        """The arguments of the script."""
+        return [case, str(rounds), *([self.variant] if self.variant else [])]
 
 
 def torchrun(processes: int) -> tuple[str, ...]:
@@ -174,8 +177,10 @@ def smoke() -> None:
             if contender.environment.versions() is None:
                 print(f"{contender.name}: not installed here, left out")
                 continue
-        run = measure if contender.environment else measure_in_copy
-        found = run(contender.command(case.name, rounds=2))
+            found = measure(contender.command(case.name, rounds=2))
+        else:
+            words = contender.words(case.name, rounds=2)
+            found = measure_in_copy(SCRIPTS / contender.script, words)
         race.check(case.name, found)
         print(f"{contender.name}: {table.brief(1000 * found['seconds'])} ms per client update")
 
@@ -273,8 +278,8 @@ def main() -> None:
     try:
         ours = [each for each in PROGRAMS if each.environment is None]
         theirs = list(entered(wanted, versions))
+        networks = table_of_networks(NETWORKS, turns=race.repeats)
         race.run(sorted(ours + theirs, key=PROGRAMS.index))
-        networks = networks_table(NETWORKS, turns=race.repeats)
     except KeyboardInterrupt:
         say("\nstopped; nothing is left running")
         sys.exit(130)

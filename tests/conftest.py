@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,9 +25,6 @@ from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.tuning.result import TuningResult
 from fedrelay.tuning.run_tuning import run_tuning
-
-# What is made while tests are collected stays: looking for garbage among it would take a quarter of the time.
-gc.disable()
 
 # Deterministic, and patient with a busy machine.
 settings.register_profile(
@@ -63,9 +60,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(LONG_FILES)))
 
 
-def pytest_collection_finish() -> None:
-    """From here on there is garbage."""
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is made while tests are collected stays: looking for garbage among it would take a quarter of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def no_browser() -> NoReturn:

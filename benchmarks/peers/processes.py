@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,24 +65,36 @@ def measure(command: Sequence[str]) -> dict[str, Any]:
     return result_in(out)
 
 
-def measure_in_copy(command: Sequence[str]) -> dict[str, Any]:
-    """The same in a copy of this process, which imports nothing again: to see that one of our own scripts works."""
-    with tempfile.TemporaryFile("w+") as output:
-        copy = multiprocessing.get_context("fork").Process(target=_run_script, args=(command[1:], output.fileno()))
-        copy.start()
-        copy.join()
-        if copy.exitcode:
-            raise ContenderError(f"exit code {copy.exitcode}")
+def measure_in_copy(script: Path, words: Sequence[str]) -> dict[str, Any]:
+    """The same for one of our own scripts, in a copy of this process, which imports nothing again.
+
+    For smoke runs: a copy has the memory and the random state of this process, so its times mean nothing.
+    """
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as output:
+        context = multiprocessing.get_context("fork")
+        copy = context.Process(target=_run_script, args=(script, words, folder, output.fileno()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other threads: the copy takes none of their locks
+            copy.start()
+        copy.join(TIME_LIMIT)
+        if copy.exitcode is None:
+            copy.kill()
+            raise ContenderError(f"not done after {TIME_LIMIT:.0f} s")
         output.seek(0)
-        return result_in(output.read())
+        said = output.read()
+    if copy.exitcode:
+        raise ContenderError(f"exit code {copy.exitcode}: {reason_in(said)}")
+    return result_in(said)
 
 
-def _run_script(words: Sequence[str], output: int) -> None:
-    os.dup2(output, sys.stdout.fileno())
-    torch.set_num_threads(1)
-    sys.argv = [*words]
-    sys.path.insert(0, str(Path(words[0]).parent))
-    runpy.run_path(words[0], run_name="__main__")
+def _run_script(script: Path, words: Sequence[str], folder: str, output: int) -> None:
+    sys.stdout = sys.stderr = os.fdopen(os.dup(output), "w", buffering=1)
+    os.chdir(folder)
+    os.environ.update(QUIET)
+    torch.set_num_threads(1)  # threads of the process that was copied do not exist here
+    sys.argv = [str(script), *words]
+    sys.path[:] = [str(script.parent), *(path for path in sys.path if Path(path) != script.parents[1])]
+    runpy.run_path(str(script), run_name="__main__")
 
 
 def result_in(output: str) -> dict[str, Any]:

@@ -38,11 +38,38 @@ def test_relay_is_what_it_was_when_it_was_settled():
     }
 
 
-@pytest.mark.parametrize(("method", "rounds"), [("fedseq", 12), ("spfl", 12), ("relay", 13), ("fedavg", 2)])
-def test_a_run_without_its_curve_has_the_same_scores(contest_cells, method, rounds):
-    """It is evaluated less often; SPFL, which does more updates in a round, ends sooner."""
-    cell = replace(contest_cells.smoke_cell(contest_cells.CELLS[0]), rounds=rounds)
-    run = contest_cells.CellRun(cell, method, method, {}, {"train.lr": 0.1}, 1, rounds, evaluations=6, keeps_curve=True)
+FEW_A_ROUND = {"clients": 20, "fraction": 0.2}
+PAIRS = {"grouping.max_clients": 2, "grouping.min_samples": 10**6}
+DROPOUT = {"faults": [{"what": "dropout", "rate": 0.5}]}
+
+
+def run_in(contest_cells, method, rounds, settings):
+    cell = contest_cells.smoke_cell(contest_cells.CELLS[0])
+    cell = replace(cell, rounds=rounds, settings={**cell.settings, **FEW_A_ROUND}, client_count=20)
+    return contest_cells.CellRun(cell, method, method, settings, {"train.lr": 0.1}, 1, rounds, 6, keeps_curve=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds", "settings", "evaluated"),
+    [
+        ("fedavg", 12, {}, [10, 12]),
+        ("fedavg", 13, {}, [12, 13]),
+        ("spfl", 12, {}, [2, 3]),  # four times as many updates in a round: it ends sooner
+        ("relay", 12, {**PAIRS, "grouping.profile": "clf"}, [6, 7]),  # profiles are updates, too
+        ("wfsl+fedavg", 24, {"warmup.cycles": 2}, [12, 16]),  # two rounds of 20 updates, then 14 of four
+        ("fedavg", 1, {}, [1]),
+        ("fedavg", 12, DROPOUT, None),  # which rounds are the last is not known before
+    ],
+)
+def test_a_run_without_its_curve_has_the_same_scores(contest_cells, method, rounds, settings, evaluated):
+    run = run_in(contest_cells, method, rounds, settings)
     with_curve, without = run.measure(), replace(run, keeps_curve=False).measure()
-    assert len(with_curve.pop("curve")) >= 2
+    curve = with_curve.pop("curve")
     assert without | {"seconds": 0} == with_curve | {"seconds": 0}
+    every_round = [round for round, *_ in curve]
+    assert every_round[-2:] == (evaluated or every_round[-2:])
+    made = contest_cells.prepare(contest_cells.experiment(method, data="digits", workers=1, **run.all_settings))
+    less = contest_cells.without_unscored_evaluations(made)
+    assert (less is made) == (evaluated in (None, [1]))
+    if less is not made:
+        assert less.prepared.experiment.eval.every == evaluated[0]

@@ -193,7 +193,9 @@ def test_command_prints_the_page_and_writes_it(
     monkeypatch.setattr(peers, "measure", lambda command: found)
     monkeypatch.setattr(peers, "entered", lambda wanted, versions: iter(()))
     monkeypatch.setattr(peers, "own_versions", lambda: {"torch": "2.0"})
-    monkeypatch.setattr(peers, "networks_table", lambda networks, turns: f"| {len(networks)} networks, {turns} turns |")
+    monkeypatch.setattr(
+        peers, "table_of_networks", lambda networks, turns: f"| {len(networks)} networks, {turns} turns |"
+    )
     monkeypatch.setattr(peers.signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(sys, "argv", ["peers.py", "--quick", "--write", str(tmp_path / "peers.md")])
     peers.main()
@@ -306,3 +308,31 @@ def test_smoke_checks_the_loss_of_a_network_that_has_learnt(peers: ModuleType) -
     case = workload.CASES["dense"]
     assert case.loss(case.model()) == pytest.approx(2.43, rel=0.01)
     assert peers.SMOKE_LOSS < 2
+
+
+def test_a_copy_runs_a_script_as_an_interpreter_would(tmp_path: Path) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import json, os, sys\nprint(json.dumps({'seconds': 1, 'words': sys.argv[1:], 'path': sys.path}))\n"
+    )
+    here = Path.cwd()
+    found = processes.measure_in_copy(script, ["dense", "2"])
+    assert found["words"] == ["dense", "2"]
+    assert found["path"][0] == str(tmp_path)
+    assert str(tmp_path.parent) not in found["path"]
+    assert Path.cwd() == here
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import sys\nprint('no luck', file=sys.stderr)\nsys.exit(3)", "exit code 3: no luck"),
+        ("raise ValueError('no data')", "exit code 1: ValueError: no data"),
+        ("print('done')", "printed no measurement, but 'done'"),
+    ],
+)
+def test_a_script_that_fails_in_a_copy_says_why(tmp_path: Path, source: str, reason: str) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(source)
+    with pytest.raises(processes.ContenderError, match=reason):
+        processes.measure_in_copy(script, [])

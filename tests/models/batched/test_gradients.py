@@ -84,6 +84,31 @@ def test_models_of_the_zoo(name, shape):
     assert_gradients_alike(build_model(name, shape, CLASSES), shape, levels=1)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_layers_whose_products_are_transposed(bias):
+    """The second convolution has few inputs, the third more inputs than outputs, the dense layer is behind it."""
+    convolutions = (nn.Conv2d(2, 5, 3), nn.Conv2d(5, 16, 1), nn.Conv2d(16, 17, 2, bias=bias))
+    module = nn.Sequential(
+        *convolutions, nn.Flatten(), nn.Linear(17 * 16, 4, bias=bias), nn.ReLU(), nn.Linear(4, CLASSES)
+    )
+    assert_gradients_alike(module, (2, 7, 7))
+
+
+def test_products_are_in_the_order_that_is_fast():
+    convolutions = (nn.Conv2d(2, 5, 3), nn.Conv2d(5, 16, 1), nn.Conv2d(16, 17, 2))
+    module = nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(17 * 16, 4), nn.ReLU(), nn.Linear(4, CLASSES))
+    layout = FlatLayout.of(module)
+    model = BatchedModel.of(module, layout, (2, 7, 7))
+    flat = torch.zeros(3, layout.size)
+    *convolutions, dense, _, logits = model.bind(flat, torch.zeros_like(flat), 20).layers
+    assert [layer.product.inputs_first for layer in convolutions] == [False, True, True]
+    assert all(layer.product.product.right.stride(2) == 1 for layer in convolutions)
+    assert dense.product.right.stride(2) == 1
+    assert dense.product.copied_to is not None
+    assert not dense.inputs_first
+    assert logits.product.copied_to is None
+
+
 def conv(given, made):
     sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
     frame = st.tuples(st.integers(0, 2), st.integers(0, 2))

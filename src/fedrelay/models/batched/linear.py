@@ -12,40 +12,56 @@ from torch import Tensor
 from fedrelay.models.batched.base import BoundLayer, LaneModels, Shape, ValuesAndGradient
 from fedrelay.models.flat_layout import LayoutEntry
 
+FEW_ROWS = 16
+"""Products with a left matrix of fewer rows are fast, however long these are."""
+
 
 class BoundMatrixProduct(NamedTuple):
-    """A batched matrix product and where its result goes."""
+    """A batched matrix product, and where its result goes."""
 
     left: Tensor
     right: Tensor
+    bias: Tensor | None
+    """What is added to every row, or to every column of the transposed product."""
+
     out: Tensor
     """Contiguous: then one call serves all lanes."""
-
-    is_transposed: bool = False
-    """Whether the result is the transpose of the one that was asked for."""
 
     copied_to: Tensor | None = None
     """Where the result is copied; None if `out` is already its place."""
 
     @classmethod
-    def of(cls, left: Tensor, right: Tensor, out: Tensor) -> BoundMatrixProduct:
+    def of(cls, left: Tensor, right: Tensor, out: Tensor, bias: Tensor | None = None) -> BoundMatrixProduct:
         """The product, transposed if its output is contiguous only then, or if it is faster.
 
-        A right matrix whose columns are contiguous instead of its rows makes a product up to six times as slow, a left
-        one does not. If both are like that, the transposed product has two good ones.
-        """
-        if not out.is_contiguous():
-            return cls(right.transpose(1, 2), left.transpose(1, 2), out.transpose(1, 2), True)
-        if not (_columns_are_contiguous(left) and _columns_are_contiguous(right)):
-            return cls(left, right, out)
-        result = out.new_empty(out.transpose(1, 2).shape)
-        return cls(right.transpose(1, 2), left.transpose(1, 2), result, True, out.transpose(1, 2))
+        MKL takes up to six times as long if columns of the right matrix are contiguous instead of rows; the left one
+        does not matter. If both are like that, the transposed product has a good right matrix. If one is, either order
+        has a bad one.
 
-    def compute(self, bias: Tensor | None = None) -> None:
-        if bias is None:
+        Args:
+            left: `[lanes, rows, inner]`.
+            right: `[lanes, inner, columns]`.
+            out: `[lanes, rows, columns]`.
+            bias: `[lanes, 1, columns]`.
+        """
+        faster = _columns_are_contiguous(left) and _columns_are_contiguous(right)
+        if out.is_contiguous() and not faster:
+            return cls(left, right, bias, out)
+        place = out.transpose(1, 2)
+        fits = place.is_contiguous()
+        return cls(
+            left=right.transpose(1, 2),
+            right=left.transpose(1, 2),
+            bias=None if bias is None else bias.transpose(1, 2),
+            out=place if fits else place.new_empty(place.shape),
+            copied_to=None if fits else place,
+        )
+
+    def compute(self) -> None:
+        if self.bias is None:
             torch.bmm(self.left, self.right, out=self.out)
         else:
-            torch.baddbmm(bias, self.left, self.right, out=self.out)
+            torch.baddbmm(self.bias, self.left, self.right, out=self.out)
         if self.copied_to is not None:
             self.copied_to.copy_(self.out)
 
@@ -76,12 +92,12 @@ class UnboundLinearMap:
     def bind_map(self, models: LaneModels, inputs: ValuesAndGradient, outputs: ValuesAndGradient) -> BoundLinearMap:
         """The map of all lanes from `[lanes, rows, inputs]` to `[lanes, rows, outputs]`."""
         theta = self._matrices(models.flat)
-        product = BoundMatrixProduct.of(inputs.values, theta.weight.transpose(1, 2), outputs.values)
-        bias = theta.bias if theta.bias is None or product.is_transposed else theta.bias.transpose(1, 2)
+        bias = None if theta.bias is None else theta.bias.transpose(1, 2)
+        product = BoundMatrixProduct.of(inputs.values, theta.weight.transpose(1, 2), outputs.values, bias)
         backward = BoundMatrixProduct.of(outputs.gradient, theta.weight, inputs.gradient)
         output_gradient = outputs.gradient.transpose(1, 2)
         gradient, inputs_first = self._matrices(models.gradient), _inputs_go_first(output_gradient, inputs.values)
-        return BoundLinearMap(product, bias, backward, output_gradient, inputs.values, gradient, inputs_first)
+        return BoundLinearMap(product, backward, output_gradient, inputs.values, gradient, inputs_first)
 
     def _matrices(self, flat: Tensor) -> WeightAndBias:
         outputs, inputs = self.weight.shape[0], prod(self.weight.shape[1:])
@@ -96,7 +112,7 @@ class UnboundDense(UnboundLinearMap):
     input_shape: Shape
 
     def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
-        """Images stay in their memory order, with the samples innermost: a matrix product does not mind."""
+        """Images stay in their memory order, with the samples innermost; products are ordered for that."""
         inputs = ValuesAndGradient.allocate(models, self.input_shape)
         return self.bind_map(models, as_vectors(inputs), outputs), inputs
 
@@ -106,7 +122,6 @@ class BoundLinearMap(BoundLayer):
     """A linear map of all lanes."""
 
     product: BoundMatrixProduct
-    bias: Tensor | None
     backward: BoundMatrixProduct
     output_gradient: Tensor
     """`[lanes, outputs, rows]`."""
@@ -117,7 +132,7 @@ class BoundLinearMap(BoundLayer):
     """Whether the transposed gradient of the weights is computed, because that is faster."""
 
     def forward(self) -> None:
-        self.product.compute(self.bias)
+        self.product.compute()
 
     def compute_gradient(self) -> None:
         # The gradients of a layer are not contiguous across lanes, so the product needs its own memory first.
@@ -158,25 +173,22 @@ def _columns_are_contiguous(matrices: Tensor) -> bool:
     return matrices.stride(1) == 1 and matrices.stride(2) != 1
 
 
-FEW = 16
-"""Rows of a left matrix, below which products over a long axis are fast."""
-
-
 def _inputs_go_first(output_gradient: Tensor, inputs: Tensor) -> bool:
     """Whether the gradient of weights is faster as its transpose, inputs times outputs.
+
+    Convolutions have thousands of rows, contiguous in both, so either order has a bad right matrix. Measured for 6 to
+    64 outputs and 9 to 288 inputs: the product is fast if its left matrix is one of few outputs or inputs, and else if
+    the larger one is on the left; the wrong order takes up to four times as long. With few rows, as in dense layers,
+    copying a transposed gradient to its place costs more than the better order saves.
 
     Args:
         output_gradient: `[lanes, outputs, rows]`.
         inputs: `[lanes, rows, inputs]`.
-
-    Convolutions have thousands of rows, contiguous in both. Measured for 6 to 64 outputs and 9 to 288 inputs: such a
-    product is fast if its left matrix is one of few outputs or inputs, and else if the larger one is on the left. The
-    wrong order takes up to four times as long.
     """
     outputs, rows, count = *output_gradient.shape[1:], inputs.shape[2]
     if not _columns_are_contiguous(inputs) or output_gradient.stride(2) != 1 or rows <= max(outputs, count):
         return False
-    return outputs >= FEW and (count < FEW or count > outputs)
+    return outputs >= FEW_ROWS and (count < FEW_ROWS or count > outputs)
 
 
 def _columns(entry: LayoutEntry, flat: Tensor) -> Tensor:
