@@ -56,6 +56,7 @@ def lines(folder, name):
         ("fedcyclic", {"guard.norm": 1.5}),
         ("spfl", {"rounds": 1}),
         ("fedseq+fedprox", {"terms.prox.anchor": "round"}),
+        ("relay", GROUPS),
     ],
 )
 def test_sealed_routes_end_with_the_same_bits(method, settings, six, make_six):
