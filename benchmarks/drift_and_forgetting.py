@@ -239,7 +239,25 @@ def page(found: Mapping[str, Results], seeds: int) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-READING = ""
+READING = """\
+## What this shows
+
+- **Clients one by one** have next to nothing in common: the cosine between two of FedAvg's changes is 0.01 to 0.06,
+  also where clients are alike, because each has few samples. On digits with one class a client, what arrives names
+  a single class, and the merge has to make a model of it.
+- **Chains** bring models that know most classes: on digits with one class a client 84 % and more before the merge,
+  where FedAvg has 10 %. What is left for the merge is small.
+- **Balanced groups** do not forget less. They allow a larger learning rate (0.1 instead of 0.03 on Fashion-MNIST
+  with one class a client), and with it a chain forgets more of its first clients (39 points instead of 15) and ends
+  better all the same, because every class was there.
+- **Look-ahead** makes routes agree: the cosine rises from 0.08–0.19 to 0.28–0.34. They correct together what the
+  look-ahead did too much. With the smaller learning rate that it needs they forget a third as much on Fashion-MNIST
+  with one class a client, and less than half where clients are alike.
+- **The cosine** ends both: in the last rounds nothing is forgotten any more, as the picture shows.
+- **What it does not help.** On digits whose clients are alike, all chains end within a point of each other, and
+  `relay` adds nothing. On Fashion-MNIST with such clients `relay` without look-ahead is as good as with it.
+
+Learning rates were chosen with one seed; differences of less than a point mean nothing here."""
 
 
 def picture(found: Mapping[str, Results], path: Path) -> None:

@@ -258,7 +258,8 @@ of its client, it takes the error e = w − w* to (1 − ηh)ˢ e − ηs g, up 
   forgives one that is several times too large.
 
 What the model leaves out: losses with several minima, batches (noise within clients), clients of different size, and
-models in which what one class needs destroys what another has learned (forgetting). It says nothing about them."""
+models in which what one class needs destroys what another has learned. It says nothing about them;
+[drift and forgetting](drift-and-forgetting.md) were measured with networks."""
 
 
 def picture(study: Study, path: Path) -> None:
