@@ -7,7 +7,7 @@
 Data that are missing are left out.
 
 Every method has the best of five learning rates, by validation samples and one seed. Then three fresh seeds run, and in
-every round the models are looked at as clients receive them, and as they arrive at the server:
+every third round the models are looked at as clients receive them, and as they arrive at the server:
 
 - Drift: 1 minus the cosine between the changes of two routes, mean over all pairs of a round. At 0 all routes move the
   same way, at 1 they have nothing in common.

@@ -90,7 +90,7 @@ GOALS = (
     Goal("convolutional: pfl / FedRelay", "conv", PFL, 2.5),
     Goal("convolutional: bare PyTorch on all cores / FedRelay", "conv", (BARE,), 0.9),
     Goal("dense, 10 clients: Flower / FedRelay", "dense", (FLOWER,), 80),
-    Goal("dense, 10 clients: pfl / FedRelay", "dense", PFL, 8),
+    Goal("dense, 10 clients: pfl / FedRelay", "dense", PFL, 10),
     Goal("dense, 100 clients: pfl / FedRelay", "dense-100", PFL, 20),
     Goal("FedSeq, convolutional: handover as a share of a hop", "conv", (HANDOVER,), 0.02, than=None),
     Goal("FedSeq, convolutional: one worker / two workers", "conv", (ONE_WORKER,), 1.8, than=CHAINS),
