@@ -21,6 +21,7 @@ from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, 
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
+from fedrelay.local.terms.sharpness import Sharpness
 from fedrelay.local.trainer import PLAIN_CLASSIFICATION, EagerTrainer, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout, FlatModule
 from fedrelay.models.zoo import build_model
@@ -129,6 +130,15 @@ def test_every_lane_has_its_own_place_on_its_chain(toy):
 @pytest.mark.parametrize("anchor", ["recv", "round"])
 def test_terms_act_on_every_lane(toy, anchor):
     assert_alike(both(toy, [3, 0, 5], terms=(ProximalPenalty(mu=0.5, anchor=anchor),), batch_size=3, epochs=2))
+
+
+@pytest.mark.parametrize("uphill", ["batch", "last"])
+def test_every_lane_goes_uphill_by_itself(toy, uphill):
+    train = {"batch_size": 4, "epochs": 2, "lr": 0.1}
+    found = both(toy, range(6), terms=(Sharpness(rho=0.5, uphill=uphill),), **train)
+    assert_alike(found)
+    (plain, _), _ = both(toy, range(6), **train)
+    assert float((found[1][0] - plain).abs().amax(1).min()) > 1e-3  # in every lane, it is not plain training
 
 
 @settings(max_examples=25)

@@ -31,6 +31,9 @@ class Normed(fr.Term):
         norm = tensor.norm() if self.wrong == hook else tensor.norm(dim=-1, keepdim=True)
         return self.strength * tensor / norm
 
+    def move_before_gradient(self, theta, gradient):
+        theta.add_(self.unit(gradient, "move_before_gradient"))
+
     def add_gradient(self, gradient, theta, context):
         gradient.add_(self.unit(theta, "add_gradient"))
 

@@ -178,12 +178,10 @@ def _check_hooks(method: str, part: type[Section], base: type[Section]) -> None:
 
 def _check_batchable(method: str, part: type[Term]) -> None:
     """Refuse a hook that would never be called, because the term says that models may be trained together."""
-    others = ("adjust_received_model", "move_before_gradient")
-    hooks = [name for name in others if getattr(part, name) is not getattr(Term, name)]
-    if part.batchable and hooks:
+    if part.batchable and part.adjust_received_model is not Term.adjust_received_model:
         raise SpecError(
-            f"method {method!r}: {part.__name__}.{hooks[0]} is only called for models that are trained one by one; "
-            "set batchable = False in the class"
+            f"method {method!r}: {part.__name__}.adjust_received_model is only called for models that are trained one "
+            "by one; set batchable = False in the class"
         )
 
 

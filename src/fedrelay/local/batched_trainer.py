@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from fedrelay.data.samples import Samples
-from fedrelay.local.batched_loss import TermLosses, loss_of_block
+from fedrelay.local.batched_loss import BlockLoss, TermLosses, loss_of_block
 from fedrelay.local.batched_teachers import BatchedTeachers
 from fedrelay.local.fisher_information import LaneClients, lane_fisher_diagonals, lane_labels
+from fedrelay.local.gradient_elsewhere import gradient_elsewhere
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, batch_contexts, write_back
 from fedrelay.local.hop_watcher import HopWatcher
 from fedrelay.local.lane_sample_schedule import LaneSampleBlock, schedule
@@ -32,7 +33,7 @@ from fedrelay.local.trainer import (
     run_end_hooks,
     seed_torch,
 )
-from fedrelay.models.batched import BatchedModel
+from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.rng import torch_seed
 from fedrelay.robustness.guard import max_abs_weights
@@ -78,6 +79,7 @@ class BatchedTrainer:
         self.model = model
         self.lanes = lanes
         self.sample_orders = SampleOrders(job)
+        self.moves = overriding(job.terms, "move_before_gradient")
         self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.has_own_terms = not all(is_built_in(type(term)) for term in job.terms)
         self.flat = torch.zeros(lanes, job.layout.size, dtype=job.layout.dtype)
@@ -161,8 +163,9 @@ class BatchedTrainer:
         clients = self._clients(samples, sizes)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
         totals = torch.zeros(len(hops), dtype=torch.float64)
+        last = torch.zeros_like(flat) if self.moves else None
         for block in schedule(orders, sizes, steps, clients.width, flat.dtype):
-            totals += self._run_block(block, clients.x, clients.y, optimiser, context)
+            totals += self._run_block(block, clients.x, clients.y, optimiser, context, last)
         return totals.tolist()
 
     def _clients(self, samples: list[Samples], sizes: list[int]) -> LaneClients:
@@ -180,9 +183,18 @@ class BatchedTrainer:
         return lane_fisher_diagonals(bound, self.job.task, clients)
 
     def _run_block(
-        self, block: LaneSampleBlock, x: Tensor, y: Tensor, optimiser: HopOptimizer, context: HopContext | None
+        self,
+        block: LaneSampleBlock,
+        x: Tensor,
+        y: Tensor,
+        optimiser: HopOptimizer,
+        context: HopContext | None,
+        last: Tensor | None,
     ) -> Tensor:
-        """Run the steps of one block; returns the sum of each lane's losses."""
+        """Run the steps of one block; returns the sum of each lane's losses.
+
+        `last` is the gradient of the step before, if terms move models, and that of the block's last step afterwards.
+        """
         bound_for_lanes, targets = self.bound_for_width(block.rows.shape[2]), y[block.rows]
         loss = loss_of_block(self.job.task, block, targets, self.model.classes)
         added = torch.zeros(len(targets[0]), dtype=torch.float64)
@@ -191,16 +203,36 @@ class BatchedTrainer:
             active = context.first_lanes(lanes) if context is not None else None
             for number, step in enumerate(loss.steps(span, lanes), span.start):
                 bound.load(x, block.rows[number, :lanes].view(-1))
-                bound.forward()
-                loss.write_gradient(bound, *step)
-                of_features = None
-                if self.term_losses is not None and active is not None:
-                    weights = block.sample_weights[number, :lanes, 0]
-                    losses, of_features = self.term_losses.add_gradient(bound, targets[number, :lanes], weights, active)
+                backward = partial(self._backward, bound, loss, step, active, block, targets, number)
+                if last is None:
+                    losses = backward()
+                else:
+                    losses = gradient_elsewhere(self.moves, bound.flat, bound.gradient, last[:lanes], backward)
+                if losses is not None:
                     added[:lanes] += losses
-                bound.backward(of_features)
                 if active is not None:
                     for term in self.gradient_hooks:
                         call_in_place(term.add_gradient, bound.gradient, bound.flat, active)
                 optimiser.step(bound.flat, bound.gradient)
         return loss.totals() + added
+
+    def _backward(
+        self,
+        bound: BoundBatchedModel,
+        loss: BlockLoss,
+        step: tuple[Tensor, ...],
+        context: HopContext | None,
+        block: LaneSampleBlock,
+        targets: Tensor,
+        number: int,
+    ) -> Tensor | None:
+        """Compute the gradient of a step for the samples that are loaded; returns what terms add to the losses."""
+        bound.forward()
+        loss.write_gradient(bound, *step)
+        losses = of_features = None
+        if self.term_losses is not None and context is not None:
+            lanes = len(bound.flat)
+            weights = block.sample_weights[number, :lanes, 0]
+            losses, of_features = self.term_losses.add_gradient(bound, targets[number, :lanes], weights, context)
+        bound.backward(of_features)
+        return losses

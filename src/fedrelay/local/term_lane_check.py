@@ -68,6 +68,7 @@ def _write_state_and_payload(term: Term, given: HookInputs) -> None:
 
 
 HOOKS: dict[str, Callable[[Term, HookInputs], None]] = {
+    "move_before_gradient": lambda term, given: term.move_before_gradient(given.theta, given.gradient),
     "add_gradient": lambda term, given: term.add_gradient(given.gradient, given.theta, given.context),
     "adjust_trained_model": lambda term, given: term.adjust_trained_model(given.theta, given.context),
     "adjust_sent_model": lambda term, given: term.adjust_sent_model(given.theta, given.context, lambda _: given.noise),

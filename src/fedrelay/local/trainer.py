@@ -23,6 +23,7 @@ from fedrelay.data.samples import SampleSource
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, TransferSettings
 from fedrelay.local.class_weighted_batches import class_weighted_order
 from fedrelay.local.fisher_information import fisher_diagonal
+from fedrelay.local.gradient_elsewhere import gradient_elsewhere
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, write_back
 from fedrelay.local.hop_state import HopState
 from fedrelay.local.hop_watcher import HopProgress, HopWatcher
@@ -271,10 +272,11 @@ class EagerTrainer:
                 loss = self._loss(inputs, targets, full_context)
                 model.descend(loss, lr)
             else:
+                backward = partial(self._backward, inputs, targets, full_context)
                 if last is None:
-                    loss = self._backward(inputs, targets, full_context)
+                    loss = backward()
                 else:
-                    loss = self._backward_elsewhere(inputs, targets, full_context, last)
+                    loss = gradient_elsewhere(self.moves, theta, model.gradient, last, backward)
                 for term in self.gradient_hooks:
                     call_in_place(term.add_gradient, model.gradient, theta, trained_context)
                 optimiser.step(theta, model.gradient)
@@ -299,20 +301,6 @@ class EagerTrainer:
         """The loss of a batch; its gradient is in the module's gradient afterwards."""
         loss = self._loss(inputs, targets, context)
         self.flat_module.compute_gradient(loss)
-        return loss
-
-    def _backward_elsewhere(self, inputs: Inputs, targets: Tensor, context: HopContext, last: Tensor) -> Tensor:
-        """The same where terms have moved the model, which comes back; `last` is the last gradient, and the new one."""
-        theta, gradient = self.flat_module.trained, self.flat_module.gradient
-        here = theta.clone()
-        for term in self.moves:
-            if term.gradients_per_step == 2:
-                self._backward(inputs, targets, context)
-                last.copy_(gradient)
-            call_in_place(term.move_before_gradient, theta, last)
-        loss = self._backward(inputs, targets, context)
-        last.copy_(gradient)
-        theta.copy_(here)
         return loss
 
     def _loss(self, inputs: Inputs, targets: Tensor, context: HopContext) -> Tensor:

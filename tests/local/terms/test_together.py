@@ -25,6 +25,7 @@ from fedrelay.local.terms.fisher_penalty import FisherPenalty
 from fedrelay.local.terms.glam import Glam
 from fedrelay.local.terms.mmd_penalty import MmdPenalty
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
+from fedrelay.local.terms.sharpness import Sharpness
 from fedrelay.local.terms.tensor_declarations import Payload
 from fedrelay.local.trainer import PLAIN_CLASSIFICATION, TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
@@ -106,6 +107,9 @@ def test_worker_processes_give_the_same_bits(toy, terms):
         (DriftPenalty(),),
         (DriftPenalty(alpha_by_size=True), ControlVariates()),
         (BlendWithReceived(alpha=0.3), DriftPenalty(), ProximalPenalty(mu=0.1)),
+        (Sharpness(rho=0.5),),
+        (Sharpness(rho=0.5, uphill="last"), ControlVariates()),
+        (Sharpness(rho=0.5), Glam()),
     ],
 )
 @pytest.mark.parametrize("routes", [CHAINS, ROTATIONS], ids=["chains", "rotations"])

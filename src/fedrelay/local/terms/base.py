@@ -188,8 +188,6 @@ class Term(Section, ABC):
     def move_before_gradient(self, theta: Tensor, gradient: Tensor) -> None:
         """Move the model in place to where the gradient of a step is computed; it comes back before the step.
 
-        Only called for terms that are not batchable.
-
         Args:
             theta: The model.
             gradient: The gradient of the loss for the same batch, if `gradients_per_step` is 2; otherwise that of the

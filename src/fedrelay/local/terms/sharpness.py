@@ -17,7 +17,7 @@ the last pass of each step.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -28,7 +28,6 @@ from fedrelay.local.terms.base import Term
 class Sharpness(Term):
     """Gradients at θ + ρg/‖g‖."""
 
-    batchable: ClassVar[bool] = False
     rho: float = Field(0.05, ge=0, description="ρ, distance of the point at which gradients are computed")
     uphill: Literal["batch", "last"] = Field(
         "batch",
@@ -40,4 +39,4 @@ class Sharpness(Term):
         return 2 if self.uphill == "batch" else 1
 
     def move_before_gradient(self, theta: Tensor, gradient: Tensor) -> None:
-        theta.add_(gradient * (self.rho / gradient.norm().clamp(min=1e-12)))
+        theta.add_(gradient * (self.rho / gradient.norm(dim=-1, keepdim=True).clamp(min=1e-12)))
