@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fedrelay as fr
-from fedrelay.local.model_checks import check_frozen_parameters, check_precision
+from fedrelay.local.model_checks import check_device, check_frozen_parameters, check_precision
 
 
 class MovingTarget(nn.Module):
@@ -64,6 +64,16 @@ def test_a_model_that_cannot_be_trained_is_refused(toy):
 
     with pytest.raises(fr.SpecError, match="model: cannot be trained: RuntimeError: not now"):
         fr.run("fedavg", data=toy, model=Broken(), rounds=1)
+
+
+def test_a_device_without_float64_is_refused(monkeypatch):
+    def empty(*sizes, device, dtype=torch.float32):
+        if dtype == torch.float64:
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64")
+
+    monkeypatch.setattr(torch, "empty", empty)
+    with pytest.raises(fr.SpecError, match=r"'mps' cannot be used here \(it has no float64, in which losses are added"):
+        check_device("mps")
 
 
 def test_a_device_or_a_model_without_bf16_is_refused(toy):

@@ -21,7 +21,7 @@ app = typer.Typer()
 def bench(
     workers: Annotated[int, Option(help="worker processes; 0 = one per core")] = 0,
     rounds: Annotated[int, Option(help="rounds to measure; the median counts")] = 15,
-    device: Annotated[str, Option(help="measure this device beside the worker processes, such as cuda or mps")] = "cpu",
+    device: Annotated[str, Option(help="measure this device beside the worker processes, such as cuda")] = "cpu",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

@@ -204,7 +204,7 @@ def node(
     plugin: Annotated[
         list[str] | None, Option(metavar="MODULE", help="allow runs to use this plug-in module; repeatable")
     ] = None,
-    device: Annotated[str, Option(help="where training runs: cpu, cuda, cuda:1, mps")] = "cpu",
+    device: Annotated[str, Option(help="where training runs: cpu, cuda, cuda:1")] = "cpu",
     checkpoint_every: Annotated[
         str,
         Option(

@@ -339,7 +339,7 @@ class TrainSettings(Section):
         description="numbers of forward and backward passes: float32; bf16: bfloat16 where PyTorch's autocast uses it, "
         "while weights, loss and optimizer stay float32",
     )
-    device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1, mps")
+    device: str = Field("cpu", description="device for training: cpu, cuda, cuda:1")
 
     @field_validator("schedule", "chain_schedule", mode="before")
     @classmethod

@@ -112,7 +112,7 @@ class TermLosses:
         """
         outputs = ModelOutputs(bound.logits.values.transpose(1, 2), bound.features.values)
         batch = self.teachers.batch(bound, outputs, targets, weights)
-        added, of_features = torch.zeros(len(weights), dtype=torch.float64), None
+        added, of_features = weights.new_zeros(len(weights), dtype=torch.float64), None
         for term in self.terms:
             losses, gradient = term.losses_and_gradient(batch, context)
             added += losses

@@ -23,6 +23,7 @@ from fedrelay.local.hop_watcher import HopWatcher
 from fedrelay.local.lane_sample_schedule import LaneSampleBlock, schedule
 from fedrelay.local.optimizers.base import HopOptimizer
 from fedrelay.local.optimizers.state_terms import first_state
+from fedrelay.local.seed_torch import seed_torch
 from fedrelay.local.terms.base import LossTerm, call_in_place, overriding
 from fedrelay.local.trainer import (
     EagerTrainer,
@@ -31,7 +32,6 @@ from fedrelay.local.trainer import (
     TrainingJob,
     hop_key,
     run_end_hooks,
-    seed_torch,
 )
 from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.flat_layout import FlatModule
@@ -57,7 +57,7 @@ def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
     """
     batchable = job.optimizer.batchable and all(term.batchable for term in job.terms)
     supported = job.task.batchable and batchable and job.federation.in_memory
-    if supported and job.lanes > 1 and job.train.device == "cpu" and job.train.precision == "float32":
+    if supported and job.lanes > 1 and job.train.precision == "float32":
         model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
         if model is not None:
             lanes = min(job.lanes, MAX_MULTIPLICATIONS // (model.multiplications * job.train.batch_size))
@@ -82,7 +82,8 @@ class BatchedTrainer:
         self.moves = overriding(job.terms, "move_before_gradient")
         self.gradient_hooks = overriding(job.terms, "add_gradient")
         self.has_own_terms = not all(is_built_in(type(term)) for term in job.terms)
-        self.flat = torch.zeros(lanes, job.layout.size, dtype=job.layout.dtype)
+        self.device = torch.device(job.train.device)
+        self.flat = torch.zeros(lanes, job.layout.size, dtype=job.layout.dtype, device=self.device)
         self.gradient = torch.zeros_like(self.flat)
         self.bound_for_width = model.binder(self.flat, self.gradient)
         loss_terms = [term for term in job.terms if isinstance(term, LossTerm)]
@@ -124,18 +125,22 @@ class BatchedTrainer:
         out: list[Tensor],
     ) -> list[HopReport]:
         flat = self.flat[: len(hops)]
-        torch.stack([context.received for context in contexts], out=flat)
-        context = batch_contexts(contexts) if self.job.uses_context else None
+        received = [context.received for context in contexts]
+        if flat.is_cpu:
+            torch.stack(received, out=flat)
+        else:
+            flat.copy_(torch.stack(received))
+        context = batch_contexts(contexts, self.device) if self.job.uses_context else None
         if self.has_own_terms:  # they may draw random numbers in a way that `check_terms_in_lanes` did not see
             seed_torch(torch_seed(self.job.seed, "dropout", *hop_key(hops[0])), self.job.train.device)
         rates = [self.job.learning_rate(hop) for hop in hops]
-        lr = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=flat.dtype).unsqueeze(1)
+        lr = rates[0] if len(set(rates)) == 1 else flat.new_tensor(rates).unsqueeze(1)
         state = first_state(self.job.terms, context) if context is not None else None
         optimiser = self.job.optimizer.start_hop(self.job.train, lr, flat, state)
-        losses = self._run_steps(hops, samples, sizes, steps, context, optimiser)
+        losses = self._run_steps(hops, samples, sizes, steps, context, optimiser).tolist()
         norms, limits = [0.0] * len(hops), [torch.inf] * len(hops)
         if context is not None:
-            step_column = torch.tensor(steps, dtype=flat.dtype).unsqueeze(1)
+            step_column = flat.new_tensor(steps).unsqueeze(1)
             fisher = partial(self._fisher, hops, samples, sizes)
             outcome = TrainedHop(flat, flat, step_column, lr, flat, context, optimiser.state, fisher)
             norms = run_end_hooks(self.job, hops, context, outcome).flatten().tolist()
@@ -157,22 +162,23 @@ class BatchedTrainer:
         steps: list[int],
         context: HopContext | None,
         optimiser: HopOptimizer,
-    ) -> list[float]:
+    ) -> Tensor:
         """Run all steps of every lane; returns the sum of each lane's losses."""
         flat = self.flat[: len(hops)]
         clients = self._clients(samples, sizes)
         orders = [self.sample_orders.of_hop(hop, size) for hop, size in zip(hops, sizes, strict=True)]
-        totals = torch.zeros(len(hops), dtype=torch.float64)
+        totals = torch.zeros(len(hops), dtype=torch.float64, device=self.device)
         last = torch.zeros_like(flat) if self.moves else None
-        for block in schedule(orders, sizes, steps, clients.width, flat.dtype):
+        for block in schedule(orders, sizes, steps, clients.width, flat):
             totals += self._run_block(block, clients.x, clients.y, optimiser, context, last)
-        return totals.tolist()
+        return totals
 
     def _clients(self, samples: list[Samples], sizes: list[int]) -> LaneClients:
-        x = torch.cat([client.single_input for client in samples]).flatten(1).to(self.flat.dtype)
+        x = torch.cat([client.single_input for client in samples]).flatten(1).to(self.flat)
+        y = torch.cat([client.y for client in samples]).to(self.device)
         # Rounded up, so that clients of all sizes share the buffers of a few widths.
         width = min(self.job.train.batch_size, -(-max(1, *sizes) // 8) * 8)
-        return LaneClients(x, torch.cat([client.y for client in samples]), sizes, width)
+        return LaneClients(x, y, sizes, width)
 
     def _fisher(self, hops: list[Hop], samples: list[Samples], sizes: list[int], labels: Labels) -> Tensor:
         clients = self._clients(samples, sizes)
@@ -197,7 +203,7 @@ class BatchedTrainer:
         """
         bound_for_lanes, targets = self.bound_for_width(block.rows.shape[2]), y[block.rows]
         loss = loss_of_block(self.job.task, block, targets, self.model.classes)
-        added = torch.zeros(len(targets[0]), dtype=torch.float64)
+        added = torch.zeros(len(targets[0]), dtype=torch.float64, device=self.device)
         for span, lanes in block.spans():
             bound = bound_for_lanes(lanes)
             active = context.first_lanes(lanes) if context is not None else None

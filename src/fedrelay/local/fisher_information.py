@@ -13,6 +13,7 @@ from fedrelay.data.dataset import IGNORED_LABEL
 from fedrelay.data.samples import SampleSource
 from fedrelay.local.hop_context import Labels
 from fedrelay.local.lane_sample_schedule import schedule
+from fedrelay.local.seed_torch import seed_torch
 from fedrelay.models.batched import BatchedModel, BoundBatchedModel
 from fedrelay.models.flat_layout import FlatModule
 from fedrelay.models.nested_inputs import Inputs, rows_of
@@ -44,7 +45,7 @@ def fisher_diagonal(flat_module: FlatModule, task: Task, samples: SampleSource, 
 def sample_gradients(flat_module: FlatModule, task: Task, inputs: Inputs, targets: Tensor) -> Iterable[Tensor]:
     """The gradient of each sample's negative log-likelihood; each is valid until the next one is requested."""
     small = is_plain_classification(task) and targets.dim() == 1 and len(flat_module.trained) <= MAX_BATCHED_WEIGHTS
-    if small and isinstance(inputs, Tensor) and inputs.is_cpu and flat_module.precision == "float32":
+    if small and isinstance(inputs, Tensor) and flat_module.precision == "float32":
         batched = BatchedModel.of(flat_module.module, flat_module.layout, tuple(inputs.shape[1:]))
         if batched is not None:
             yield from batched_sample_gradients(batched, flat_module.flat, inputs, targets)
@@ -61,7 +62,7 @@ def batched_sample_gradients(batched: BatchedModel, flat: Tensor, inputs: Tensor
     count = len(targets)
     gradients = flat.new_empty(count, len(flat))
     bound = batched.bind(flat.expand(count, -1).contiguous(), gradients, 1)
-    bound.load(inputs.flatten(1), torch.arange(count))
+    bound.load(inputs.flatten(1), torch.arange(count, device=inputs.device))
     ones = flat.new_ones(count, 1, 1)
     target_gradient = flat.new_zeros(count, batched.classes, 1).scatter_(1, targets.view(-1, 1, 1), -ones)
     bound.compute_gradient(target_gradient, ones)
@@ -91,7 +92,7 @@ def lane_labels(bound: BoundBatchedModel, clients: LaneClients, seeds: Sequence[
         parts.append(bound.logits.values.transpose(1, 2).clone())
     labels, end = clients.y.clone(), 0
     for logits, size, seed in zip(torch.cat(parts, dim=1), clients.sizes, seeds, strict=True):
-        torch.default_generator.manual_seed(seed)
+        seed_torch(seed, labels.device)
         begin, end = end, end + size
         for own, chunk in zip(torch.split(labels[begin:end], CHUNK), torch.split(logits[:size], CHUNK), strict=True):
             own.copy_(draw_labels(chunk, own))
@@ -113,7 +114,7 @@ class LaneClients:
         orders = [[np.arange(size)] for size in self.sizes]
         counts = [-(-size // self.width) for size in self.sizes]
         if any(counts):
-            for block in schedule(orders, self.sizes, counts, self.width, self.x.dtype):
+            for block in schedule(orders, self.sizes, counts, self.width, self.x):
                 yield from zip(block.rows.unbind(), block.sample_weights.squeeze(2).unbind(), strict=True)
 
 

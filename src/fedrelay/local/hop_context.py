@@ -86,9 +86,9 @@ class HopContext:
         return self if lanes == len(self.received) else self.map(lambda tensor: tensor[:lanes])
 
 
-def batch_contexts(contexts: Sequence[HopContext]) -> HopContext:
-    """Stack several contexts into one batched context, in new memory."""
-    return _combine(contexts, torch.stack)
+def batch_contexts(contexts: Sequence[HopContext], device: torch.device) -> HopContext:
+    """Stack several contexts into one batched context, in new memory on a device."""
+    return _combine(contexts, lambda tensors: torch.stack(tensors).to(device))
 
 
 def write_back(batched: HopContext, contexts: Sequence[HopContext]) -> None:

@@ -61,8 +61,6 @@ def _random_state(device: torch.device) -> list[Tensor]:
     found = [torch.get_rng_state()]
     if device.type == "cuda":
         found.append(torch.cuda.get_rng_state(device))
-    elif device.type == "mps":
-        found.append(torch.mps.get_rng_state())
     return found
 
 
@@ -70,5 +68,3 @@ def _set_random_state(device: torch.device, states: list[Tensor]) -> None:
     torch.set_rng_state(states[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states[1], device)
-    elif device.type == "mps":
-        torch.mps.set_rng_state(states[1])

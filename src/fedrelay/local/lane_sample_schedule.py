@@ -44,13 +44,13 @@ class LaneSampleBlock:
 
 
 def schedule(
-    orders: Sequence[SampleOrder], sizes: Sequence[int], steps: Sequence[int], width: int, dtype: torch.dtype
+    orders: Sequence[SampleOrder], sizes: Sequence[int], steps: Sequence[int], width: int, models: Tensor
 ) -> Iterator[LaneSampleBlock]:
-    """All steps of clients of these sizes, in batches of `width` samples."""
-    padding = padding_for(tuple(sizes), tuple(steps), width, dtype)
+    """All steps of clients of these sizes, in batches of `width` samples, in the type and on the device of models."""
+    padding = padding_for(tuple(sizes), tuple(steps), width, models.dtype, models.device)
     rows = padding.first_rows.copy()
     rows[padding.positions] += np.concatenate([order for client in orders for order in client])
-    all_rows = torch.from_numpy(rows).view(len(padding.active_lanes), len(sizes), width)
+    all_rows = torch.from_numpy(rows).view(len(padding.active_lanes), len(sizes), width).to(models.device)
     for first in range(0, len(padding.active_lanes), STEPS_PER_BLOCK):
         span = slice(first, first + STEPS_PER_BLOCK)
         yield LaneSampleBlock(all_rows[span], padding.sample_weights[span], padding.active_lanes[span])
@@ -69,7 +69,9 @@ class BatchPadding:
 
 
 @lru_cache(maxsize=64)  # the same sizes come again and again where clients are alike
-def padding_for(sizes: tuple[int, ...], steps: tuple[int, ...], width: int, dtype: torch.dtype) -> BatchPadding:
+def padding_for(
+    sizes: tuple[int, ...], steps: tuple[int, ...], width: int, dtype: torch.dtype, device: torch.device
+) -> BatchPadding:
     """The padding of batches of `width` samples for clients of these sizes, with this many steps each."""
     samples, ends = np.array(sizes), np.array(steps)
     weights = sample_weights(samples, ends, width)
@@ -78,7 +80,7 @@ def padding_for(sizes: tuple[int, ...], steps: tuple[int, ...], width: int, dtyp
     return BatchPadding(
         np.tile(np.repeat(starts, width), weights.shape[1]),
         numbers[weights > 0],
-        torch.from_numpy(weights).transpose(0, 1).unsqueeze(2).to(dtype),
+        torch.from_numpy(weights).transpose(0, 1).unsqueeze(2).to(device, dtype),
         (ends > np.arange(weights.shape[1])[:, None]).sum(1).tolist(),
     )
 

@@ -22,20 +22,22 @@ def check_device(device: str, setting: str = "train.device") -> None:
         if torch.device(device).type == "meta":
             raise RuntimeError("it holds no numbers")
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, ImportError) as error:
+        torch.empty(0, device=device, dtype=torch.float64)
+    except (RuntimeError, AssertionError, ImportError, TypeError) as error:
         reason = str(error).splitlines()[0].split(". ")[0]  # PyTorch goes on with all its backends
         if "Expected one of" in reason:
             reason = "PyTorch has no such device"
         elif "Could not run" in reason or isinstance(error, ImportError):
             reason = "this build of PyTorch has no code for it"
+        elif isinstance(error, TypeError):  # Apple's GPUs
+            reason = "it has no float64, in which losses are added up"
         here = ", ".join(_devices_here())
         raise SpecError(f"{setting}: {device!r} cannot be used here ({reason}); devices here: {here}") from None
 
 
 def _devices_here() -> list[str]:
     """The kinds of devices that this machine and this build of PyTorch have."""
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    return [name for name, there in found.items() if there]
+    return ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
 
 
 def check_precision(precision: Precision, device: str, weights: torch.dtype) -> None:

@@ -2,7 +2,7 @@
 
 One client update is one epoch of five steps of batch 20 over 100 samples; ten routes run side by side. FedRelay
 and the plain loop take turns, so that other load on the machine slows both, and only ratios within one run are
-meaningful. On another device than the CPU one model trains after another, so for small models the cores of the machine
+meaningful. On another device than the CPU everything runs in one process, so for small models the cores of the machine
 may be faster: they are measured beside it.
 """
 

@@ -14,9 +14,9 @@ from fedrelay.engines.local.executor import one_thread
 from fedrelay.errors import DivergedError
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.evaluation import headline_score
+from fedrelay.local.seed_torch import seed_torch
 from fedrelay.local.terms.base import MergedRound, Term, TermResult
 from fedrelay.local.terms.tensor_declarations import Payload, ServerState, value_count
-from fedrelay.local.trainer import seed_torch
 from fedrelay.merge.base import MergeInput, checked_result
 from fedrelay.merge.mean import Mean
 from fedrelay.models.flat_layout import FlatModule
