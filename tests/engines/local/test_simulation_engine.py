@@ -137,6 +137,37 @@ def test_the_callers_threads_and_random_stream_are_left_alone(toy, linear):
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_models_are_written_for_workers_by_one_thread(toy, linear):
+    """Other threads of PyTorch would go on spinning on the cores of the workers."""
+    threads = set()
+
+    class NotingRows:
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __getitem__(self, row):
+            return self.rows[row]
+
+        def __setitem__(self, row, value):
+            threads.add(torch.get_num_threads())
+            self.rows[row] = value
+
+    class NotingExecutor(InlineExecutor):
+        def allocate(self, rows):
+            return NotingRows(super().allocate(rows))
+
+    job, before = job_of(toy, linear), torch.get_num_threads()
+    engine = SimulationEngine(job, NotingExecutor(job))
+    try:
+        torch.set_num_threads(3)
+        outcome(engine, job)
+        engine.evaluate(job.layout.flatten(linear))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert threads == {1}
+
+
 def test_a_worker_killed_between_rounds_is_replaced(toy, linear, engines):
     job = job_of(toy, linear)
     pool = engines(SimulationEngine(job, ForkedExecutor(job, 2)))

@@ -23,6 +23,7 @@ from fedrelay.engines.local.executor import (
     WorkerContext,
     WorkItemExecutor,
     forking_is_safe,
+    one_thread,
 )
 from fedrelay.engines.local.round_row_layout import HopTensorRows, RoundRowLayout
 from fedrelay.engines.local.route_batches import RouteBatch, batch_routes
@@ -137,7 +138,7 @@ class SimulationEngine:
         self, profiler: ClientProfiler, clients: Sequence[int], weights: Tensor
     ) -> Iterator[tuple[int, ProfileVector]]:
         """Clients that train are batched, the others run alone; those with the most samples come first."""
-        self.executor.allocate(1)[0] = weights
+        self._write_models([weights])
         plan = RoundPlan(SETUP_ROUND, tuple(Route((client,)) for client in clients))
         batches = batch_routes(plan, self.job.federation.sample_count, self.lanes if profiler.trains else 1)
         items = [ProfileClients(profiler, batch) for batch in batches]
@@ -148,7 +149,7 @@ class SimulationEngine:
 
     def evaluate(self, weights: Tensor, on: EvaluationSet = "test", rows: Rows | None = None) -> EvaluationSums:
         """Evaluate chunks side by side; their sums are added in order."""
-        self.executor.allocate(1)[0] = weights
+        self._write_models([weights])
         chunks = chunks_of(evaluation_samples(self.job.federation, on), rows)
         items = [EvaluateChunk(chunk, on) for chunk in chunks]
         first, *others = self.executor.run_all(items)
@@ -196,6 +197,7 @@ class SimulationEngine:
         items = [EvaluateClients(tuple(clients[group]), tuple(rows[group]), wanted) for group in groups]
         return {each.client: each for found in self.executor.run_all(items) for each in found}
 
+    @one_thread()
     def _write_models(self, models: Sequence[Tensor]) -> None:
         rows = self.executor.allocate(len(models))
         for row, model in enumerate(models):
@@ -219,8 +221,12 @@ class SimulationEngine:
             waves = [[layout.of_hop(hop) for hop in batch.hops_at(hops)] for batch in batches]
             yield [TrainRoutes((wave,), server_state, typical) for wave in waves if wave]
 
+    @one_thread()
     def _write_inputs(self, layout: RoundRowLayout, rows: AssignableTensorRows, inputs: RoundInputs) -> None:
-        """Write everything that first hops read."""
+        """Write everything that first hops read.
+
+        A copy by several threads would be faster, but they go on spinning for milliseconds, on the workers' cores.
+        """
         rows[layout.row("round")] = inputs.weights
         for route in layout.started:
             rows[layout.start(route)] = inputs.starts[route]
@@ -237,6 +243,7 @@ class SimulationEngine:
                 for name in names:
                     rows[layout.row(f"state {name}", client)] = state.get(name, 0.0)
 
+    @one_thread()
     def _update_client_state(
         self, layout: RoundRowLayout, rows: AssignableTensorRows, hops: Sequence[tuple[int, int]], reports: Reports
     ) -> None:
@@ -252,6 +259,7 @@ class SimulationEngine:
                 add = routes_at[client] > 1 and name in self.job.additive_state
                 rows[row] = rows[row][:size] + (new - before[client]) if add else new
 
+    @one_thread()
     def _read_client_states(
         self, layout: RoundRowLayout, rows: AssignableTensorRows, merges: int
     ) -> dict[int, Mapping[str, Tensor]]:
