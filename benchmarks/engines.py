@@ -68,7 +68,7 @@ def lap(engine: Engine, job: TrainingJob, round: int, length: int) -> tuple[floa
 
 
 def compare(job: TrainingJob, length: int, rounds: int, workers: int, address: str | None) -> dict[str, list[float]]:
-    """Seconds of all rounds but the first few, by engine."""
+    """Seconds of all rounds but the first few, by engine. 0 workers are one a core, as without `engine.workers`."""
     engines = {"local": start_local(job, workers), "ray": start_ray(job, workers, address)}
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     for round in range(1, WARM_UP + rounds + 1):
@@ -88,6 +88,7 @@ def cluster_of(nodes: int) -> Iterator[str | None]:
     if nodes == 1:
         yield None
         return
+    import ray
     from ray.cluster_utils import Cluster
 
     each = {"num_cpus": max(1, cores() // nodes), "include_dashboard": False}
@@ -97,6 +98,7 @@ def cluster_of(nodes: int) -> Iterator[str | None]:
             cluster.add_node(**each)
         yield cluster.address
     finally:
+        ray.shutdown()  # a cluster refuses to end under its driver
         cluster.shutdown()
 
 
@@ -156,11 +158,9 @@ def main() -> None:
     if importlib.util.find_spec("ray") is None:
         print("Ray is not installed: nothing to compare (pip install 'fedrelay[ray]')")
         return
-    rounds, workloads, workers = (
-        (2, list(WORKLOADS)[:1], 1) if options.smoke else (options.rounds, list(WORKLOADS), cores())
-    )
+    rounds, workloads, workers = (2, list(WORKLOADS)[:1], 1) if options.smoke else (options.rounds, list(WORKLOADS), 0)
     sizes = {"1 kB": 10**3, "100 kB": 10**5, "LeNet's 3.2 MB": 3_200_000}
-    print(f"{CHAINS} chains, {workers} workers, {options.nodes} Ray nodes, median of {rounds} rounds\n")
+    print(f"{CHAINS} chains, {workers or cores()} workers, {options.nodes} Ray nodes, median of {rounds} rounds\n")
     with cluster_of(options.nodes) as address:
         for line in (*table(workloads, rounds, workers, address), "", *parts(sizes, 10 * rounds)):
             print(line, flush=True)

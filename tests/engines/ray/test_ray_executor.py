@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -206,6 +207,26 @@ def test_a_hop_whose_worker_died_is_done_again(numbered, cluster, tmp_path):
     found = outcome(SimulationEngine(job, RayExecutor(job, cluster)), APART, 1)
     assert marks.exists()
     assert found == outcome(local(job), APART, 1)
+
+
+def test_chains_begin_on_all_machines_and_go_on_where_their_models_are(toy, linear):
+    placed = []
+
+    class Chain:
+        reads = writes = ()
+
+        def split(self, max_waves):
+            return [self, self, self]
+
+    def options(*, scheduling_strategy, **_):
+        placed.append(scheduling_strategy)
+        return SimpleNamespace(remote=lambda *_: (0.1, "done"))
+
+    same = {"put": lambda value: value, "get": lambda sent: sent, "cpus": 2}
+    fake = SimpleNamespace(ray=SimpleNamespace(remote=lambda **_: lambda _: SimpleNamespace(options=options)), **same)
+    found = RayExecutor(job_of(toy, linear), fake).run_all([Chain(), Chain()])
+    assert found == ["done"] * 6
+    assert placed == 2 * ["SPREAD", "DEFAULT", "DEFAULT"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

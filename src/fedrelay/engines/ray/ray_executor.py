@@ -9,7 +9,7 @@ whose models were lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ from fedrelay.local.trainer import TrainingJob
 from fedrelay.models.flat_layout import FlatLayout
 
 T = TypeVar("T")
+Placement = Literal["SPREAD", "DEFAULT"]
+"""Ray's names: over all machines, or near to what the task reads."""
 
 TASK_SECONDS = 0.25
 """Ray tasks are made this long: long enough to outweigh their start, short enough to run again after a failure."""
@@ -75,7 +77,8 @@ class RayExecutor:
         for item in items:
             if self.max_items and len(ends) >= self.max_items:
                 _, ends = self.cluster.wait_for_first(ends)
-            sent += [self._send(part) for part in item.split(self.max_waves)]
+            first, *others = item.split(self.max_waves)
+            sent += [self._send(first, "SPREAD"), *(self._send(part, "DEFAULT") for part in others)]
             ends.append(sent[-1])
         replies = self.cluster.get(sent)
         self._adjust_max_waves(sum(seconds for seconds, _ in replies), [len(item.split(1)) for item in items])
@@ -89,11 +92,14 @@ class RayExecutor:
         if max(waves, default=1) > 1:
             self.max_waves = max(1, int(TASK_SECONDS * sum(waves) / seconds))
 
-    def _send(self, item: WorkItem[Any]) -> Ref:
-        """Start a task; the rows that it will write become references to its results."""
-        found = self.remote_run.options(num_returns=1 + len(item.writes)).remote(
-            self.packed_job, item, *(self.rows.reference(row) for row in item.reads)
-        )
+    def _send(self, item: WorkItem[Any], where: Placement) -> Ref:
+        """Start a task; the rows that it will write become references to its results.
+
+        By default Ray prefers the machine that has what a task reads: right for what continues a chain, but first tasks
+        would wait for the machine of the server while others are idle.
+        """
+        task = self.remote_run.options(num_returns=1 + len(item.writes), scheduling_strategy=where)
+        found = task.remote(self.packed_job, item, *(self.rows.reference(row) for row in item.reads))
         reply, *written = found if item.writes else [found]
         self.rows.set_references(dict(zip(item.writes, written, strict=True)))
         return reply
