@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
 from fedrelay.engines.base import RoundInputs
-from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor
+from fedrelay.engines.local.executor import ForkedExecutor, InlineExecutor, core_of_worker, go_to_core
 from fedrelay.engines.local.simulation_engine import SimulationEngine, can_fork, start_local
 from fedrelay.errors import DivergedError, EngineError
 from fedrelay.experiment.spec import TrainSettings
@@ -297,3 +298,31 @@ def test_where_processes_are_forked(platform, version, clusters, safe, monkeypat
     monkeypatch.setattr("fedrelay.engines.local.executor.RAY_CLUSTERS", clusters)
     assert can_fork("cpu") is safe
     assert not can_fork("meta")
+
+
+@pytest.mark.parametrize(
+    ("usable", "workers", "cores"), [({3, 5}, 2, [3, 5]), ({0, 1, 2}, 2, [None, None]), ({4}, 2, [None, None])]
+)
+def test_workers_have_cores_of_their_own_if_there_is_one_for_each(usable, workers, cores, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: usable, raising=False)
+    assert [core_of_worker(number, workers) for number in range(workers)] == cores
+
+
+def test_no_worker_has_a_core_where_the_system_does_not_say_which_may_be_used(monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    assert core_of_worker(0, 1) is None
+
+
+def test_a_worker_that_went_to_its_core_may_leave_it_again(monkeypatch):
+    allowed = [{0, 1}]
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: allowed[-1], raising=False)
+    monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: allowed.append(cores), raising=False)
+    go_to_core(1)
+    assert allowed == [{0, 1}, {1}, {0, 1}]
+
+
+def test_a_core_that_was_taken_away_is_not_missed(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
+    monkeypatch.setattr("os.sched_setaffinity", Mock(side_effect=OSError("Invalid argument")), raising=False)
+    go_to_core(1)
+    os.sched_setaffinity.assert_called_once_with(0, {1})
