@@ -8,13 +8,14 @@
 Both use one worker per core; the cluster is this machine. Their rounds alternate, so that other load hits both. A round
 is all hops of 16 chains, without merge and evaluation. The efficiency is the local engine's time of a round divided by
 Ray's; nothing else is meaningful. The weights are compared bit for bit. The second table has what a task costs beside
-its training, part by part.
+its training, part by part. The third says what larger clusters would do, calculated from these parts.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from fedrelay.engines.local.simulation_engine import cores, start_local
 from fedrelay.engines.ray.ray_executor import start_ray
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.trainer import TrainingJob
+from fedrelay.merge.mean import weighted_mean
 from fedrelay.models.flat_layout import FlatLayout
 from fedrelay.models.zoo import build_model
 from fedrelay.routes.execution_overlay import AS_PLANNED
@@ -43,6 +45,19 @@ WORKLOADS = {
     "LeNet, 32×32 images, three clients a chain": ("lenet", (3, 32, 32), 3),
 }
 """Model, shape of the images, length of the chains."""
+
+SIZES = {"1 kB": 10**3, "100 kB": 10**5, "LeNet's 3.2 MB": 3_200_000}
+"""Bytes of the models whose tasks are measured; clusters are calculated for the last."""
+
+READ, READ_AND_FETCH, PUT, MERGE = (
+    "a task that reads a model",
+    "the same, until a copy of the model is here",
+    "put a model into the store",
+    "merge a model",
+)
+MACHINES, CORES_OF_A_MACHINE, HOPS_OF_A_CHAIN = (1, 2, 5, 10, 20, 50, 100), 8, 10
+NETWORKS = {"10 Gbit/s": 1.25e6, "1 Gbit/s": 1.25e5}
+"""Bytes a millisecond."""
 
 
 def job_of(model: str, shape: tuple[int, ...]) -> TrainingJob:
@@ -102,40 +117,69 @@ def cluster_of(nodes: int) -> Iterator[str | None]:
         cluster.shutdown()
 
 
-def table(names: list[str], rounds: int, workers: int, address: str | None) -> Iterator[str]:
-    """A row for each workload, as soon as it is measured."""
-    yield "| model | local, per hop | ray, per hop | efficiency: local ÷ ray (median and interquartile range) |"
-    yield "|---|---:|---:|---:|"
-    for name in names:
-        model, shape, length = WORKLOADS[name]
-        seconds = compare(job_of(model, shape), length, rounds, workers, address)
-        local, ray = (1e3 * statistics.median(found) / (CHAINS * length) for found in seconds.values())
-        ratios = [ours / theirs for ours, theirs in zip(*seconds.values(), strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        yield f"| {name} | {local:.2f} ms | {ray:.2f} ms | {middle:.2f} ({low:.2f}–{high:.2f}) |"
+def comparison(name: str, rounds: int, workers: int, address: str | None) -> tuple[str, float]:
+    """A row of the first table, and the milliseconds of a hop with the local engine."""
+    model, shape, length = WORKLOADS[name]
+    seconds = compare(job_of(model, shape), length, rounds, workers, address)
+    local, ray = (1e3 * statistics.median(found) / (CHAINS * length) for found in seconds.values())
+    ratios = [ours / theirs for ours, theirs in zip(*seconds.values(), strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"| {name} | {local:.2f} ms | {ray:.2f} ms | {middle:.2f} ({low:.2f}–{high:.2f}) |", local
 
 
-def parts(sizes: dict[str, int], repeats: int) -> Iterator[str]:
-    """What a task costs beside its training, for models of so many bytes."""
+def costs_of_parts(repeats: int) -> dict[str, list[float]]:
+    """What a task costs beside its training, in milliseconds for models of each size."""
     import ray
 
     do_nothing = ray.remote(num_cpus=1)(lambda *models: None)
     send_back = ray.remote(num_cpus=1)(lambda model: model.copy())
-    yield f"| milliseconds, median of {repeats} | {' | '.join(sizes)} |"
-    yield "|---|" + "---:|" * len(sizes)
-    models = [np.zeros(size, dtype=np.uint8) for size in sizes.values()]
+    models = [np.zeros(size, dtype=np.uint8) for size in SIZES.values()]
     stored = [ray.put(model) for model in models]
+    tensors = [torch.zeros(size // 4) for size in SIZES.values()]
+    layouts = [FlatLayout.of(torch.nn.Linear(len(each), 1, bias=False)) for each in tensors]
     steps: dict[str, Callable[[int], Any]] = {
         "submit an empty task": lambda place: do_nothing.remote(),
         "an empty task, until its result is here": lambda place: ray.get(do_nothing.remote()),
-        "a task that reads a model": lambda place: ray.get(do_nothing.remote(stored[place])),
+        READ: lambda place: ray.get(do_nothing.remote(stored[place])),
         "a task that reads a model and returns one": lambda place: ray.wait([send_back.remote(stored[place])]),
-        "the same, until the model is here": lambda place: ray.get(send_back.remote(stored[place])),
-        "put a model into the store": lambda place: ray.put(models[place]),
+        READ_AND_FETCH: lambda place: ray.get(send_back.remote(stored[place])).copy(),
+        PUT: lambda place: ray.put(models[place]),
+        MERGE: lambda place: weighted_mean([tensors[place]] * CHAINS, [1.0] * CHAINS, layouts[place]),
     }
-    for name, step in steps.items():
-        cells = [f"{1e3 * statistics.median(laps(step, place, repeats)):.2f}" for place in range(len(models))]
-        yield f"| {name} | {' | '.join(cells)} |"
+    found = {
+        name: [1e3 * statistics.median(laps(step, place, repeats)) for place in range(len(models))]
+        for name, step in steps.items()
+    }
+    return found | {MERGE: [each / CHAINS for each in found[MERGE]]}
+
+
+def table_of_parts(costs: dict[str, list[float]], repeats: int) -> Iterator[str]:
+    """What a task costs beside its training."""
+    yield f"| milliseconds, median of {repeats} | {' | '.join(SIZES)} |"
+    yield "|---|" + "---:|" * len(SIZES)
+    for name, of_sizes in costs.items():
+        yield f"| {name} | {' | '.join(f'{each:.2f}' for each in of_sizes)} |"
+
+
+def table_of_clusters(costs: dict[str, list[float]], hop: float) -> Iterator[str]:
+    """What larger clusters would do, if a hop takes a core `hop` milliseconds: calculated, not measured.
+
+    Every core trains one chain; then the server fetches the models and merges them, one after another. The model of a
+    round has reached all machines after as many transfers as their number can be halved.
+    """
+    size = max(SIZES.values())
+    read, fetched, put, merge = (costs[name][-1] for name in (READ, READ_AND_FETCH, PUT, MERGE))
+    yield f"| machines of {CORES_OF_A_MACHINE} cores | {' | '.join(f'efficiency at {name}' for name in NETWORKS)} |"
+    yield "|---:|" + "---:|" * len(NETWORKS)
+    for machines in MACHINES:
+        training, elsewhere = HOPS_OF_A_CHAIN * hop, (machines - 1) / machines
+        cells = []
+        for speed in NETWORKS.values():
+            begin = put + math.ceil(math.log2(machines)) * size / speed + read
+            arrival = fetched - read + elsewhere * size / speed + merge
+            round = begin + training + machines * CORES_OF_A_MACHINE * arrival
+            cells.append(f"{training / round:.2f}")
+        yield f"| {machines} | {' | '.join(cells)} |"
 
 
 def laps(step: Callable[[int], Any], place: int, repeats: int) -> list[float]:
@@ -159,11 +203,18 @@ def main() -> None:
         print("Ray is not installed: nothing to compare (pip install 'fedrelay[ray]')")
         return
     rounds, workloads, workers = (2, list(WORKLOADS)[:1], 1) if options.smoke else (options.rounds, list(WORKLOADS), 0)
-    sizes = {"1 kB": 10**3, "100 kB": 10**5, "LeNet's 3.2 MB": 3_200_000}
     print(f"{CHAINS} chains, {workers or cores()} workers, {options.nodes} Ray nodes, median of {rounds} rounds\n")
+    print("| model | local, per hop | ray, per hop | efficiency: local ÷ ray (median and interquartile range) |")
+    print("|---|---:|---:|---:|")
     with cluster_of(options.nodes) as address:
-        for line in (*table(workloads, rounds, workers, address), "", *parts(sizes, 10 * rounds)):
-            print(line, flush=True)
+        for name in workloads:
+            row, hop = comparison(name, rounds, workers, address)
+            print(row, flush=True)
+        costs = costs_of_parts(10 * rounds)
+    print("", *table_of_parts(costs, 10 * rounds), sep="\n")
+    hop *= workers or cores()
+    print(f"\nChains of {HOPS_OF_A_CHAIN} hops, each {hop:.0f} ms of one core; calculated from these parts:\n")
+    print(*table_of_clusters(costs, hop), sep="\n")
 
 
 if __name__ == "__main__":
