@@ -6,6 +6,7 @@
     ├── RunFolderError    a run folder is damaged, unknown or in use
     ├── DivergedError     a model has non-finite values, or all updates of clients were refused
     └── EngineError       the engine could not run a hop
+        ├── NotSharedError           an owner does not share what the method needs
         └── NoUpdateAcceptedError    no client's work was accepted in the whole run
 
 The command line prints the message without a traceback and exits with `exit_code`.
@@ -46,6 +47,10 @@ class EngineError(FedRelayError):
     """The engine could not run a hop."""
 
     exit_code = 6
+
+
+class NotSharedError(EngineError):
+    """The owner of a node does not share what the method needs."""
 
 
 class NoUpdateAcceptedError(EngineError):

@@ -23,6 +23,7 @@ from fedrelay.cost.ledger import (
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.cost.time_model import TimeModel, VirtualTime, once, one_after_another
 from fedrelay.data.table_federation import shared_encoding
+from fedrelay.data.unshared_class_counts import sharing_clients
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import value_count
@@ -174,7 +175,7 @@ class CostModel:
         if not method.pools_data:
             steps = [*_table_costs(prepared), *steps]
         classes_counted = method.needs_class_counts or prepared.task_counts_classes
-        if classes_counted and prepared.federation.class_count and (holders := prepared.holders()):
+        if classes_counted and prepared.federation.class_count and (holders := self._that_send_class_counts()):
             steps.append(histograms(holders, prepared.federation.class_count))
         if method.warmup is not None:
             steps += method.warmup.setup_costs(prepared.federation)
@@ -185,6 +186,12 @@ class CostModel:
         line = ledger_line(0, sent, updates=updates, longest=min(1, updates))
         times = TimeModel(self.devices, self.prepared.federation.sample_count, self.sample_flops, once, {})
         return line | one_after_another(map(times.setup_time, steps))._asdict()
+
+    def _that_send_class_counts(self) -> list[int]:
+        """Clients that send the server how many samples of each class they have."""
+        prepared = self.prepared
+        holders = prepared.holders()
+        return sharing_clients(prepared.federation, holders) if prepared.experiment.data_at_nodes else holders
 
     def evaluation_line(self, round: int, sent: Mapping[int, int], *, own_models: bool) -> dict[str, Any] | None:
         """The line of the ledger of an evaluation of single clients; None where all data are in one place.

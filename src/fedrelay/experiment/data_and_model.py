@@ -149,7 +149,7 @@ def without_classes(method: Method, experiment: Experiment, federation: Federati
     grouping = method.grouping
     if grouping is None or not grouping.needs_class_counts:
         return method
-    if {"assign", "profile"} & experiment.grouping.keys():
+    if names_grouping(experiment):
         raise SpecError(
             f"grouping.profile: {grouping.profile!r} needs classes, but {federation.name!r} has none; "
             "use clf or weights, or assign random"
@@ -158,6 +158,11 @@ def without_classes(method: Method, experiment: Experiment, federation: Federati
     if grouping.assign == "icg":  # without classes all clients look alike, so its groups are random and of equal size
         return method
     return replace(method, grouping=Grouping(max_clients=grouping.max_clients, min_samples=grouping.min_samples))
+
+
+def names_grouping(experiment: Experiment) -> bool:
+    """Whether the experiment itself, and not only its method, says how groups are formed."""
+    return bool({"assign", "profile"} & experiment.grouping.keys())
 
 
 def check_faults(experiment: Experiment, clients: int) -> None:

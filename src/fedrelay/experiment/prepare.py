@@ -22,6 +22,7 @@ from fedrelay.data.evaluation_samples import evaluation_samples
 from fedrelay.data.own_data_per_seed import OwnData, OwnDataPerSeed
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.table_federation import shared_encoding
+from fedrelay.data.unshared_class_counts import content_with_what_is_shared
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
@@ -35,6 +36,7 @@ from fedrelay.experiment.data_and_model import (
     check_stop,
     check_task,
     module_rebuilder,
+    names_grouping,
     open_data,
     own_module,
     own_task_reference,
@@ -116,7 +118,8 @@ def prepare(
     if (grouping := method.grouping) is not None:
         regroups = method.route.chooses_group_count  # then groups are formed when a round is planned
         if profiling is None and (groups is None or method.route.regroups):
-            profiling, trained = grouping.profile_clients(inputs), grouping.needs_profiling_by_clients
+            shared = _inputs_that_are_shared(inputs, prepared)
+            profiling, trained = grouping.profile_clients(shared), grouping.needs_profiling_by_clients
         if groups is None or regroups:
             groups = () if regroups else grouping.form_groups(inputs, profiling)
     selector = method.warmup.selector if method.warmup is not None else None
@@ -305,6 +308,15 @@ def prepare_without_groups(
     if method.grouping is not None:
         method.grouping.check_inputs(inputs_of_profiles(prepared))
     return prepared
+
+
+def _inputs_that_are_shared(inputs: ProfileInputs, prepared: PreparedExperiment) -> ProfileInputs:
+    """What profiles may look at, if only the method wants groups by classes: owners of nodes need not share these."""
+    experiment, method = prepared.experiment, prepared.method
+    wanted = method.grouping is not None and method.grouping.needs_class_counts
+    if not wanted or names_grouping(experiment) or not experiment.data_at_nodes:
+        return inputs
+    return replace(inputs, federation=content_with_what_is_shared(inputs.federation, method.name))
 
 
 def inputs_of_profiles(

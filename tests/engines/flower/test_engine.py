@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from tests.engines.flower.conftest import share_test_samples
 from torch.utils.data import TensorDataset
 
 import fedrelay as fr
+from fedrelay.cost.ledger import COUNTER_BYTES
 from fedrelay.data.node_torch_datasets import owner_datasets
 from fedrelay.data.open_federation import open_federation
 from fedrelay.engines.flower.messages import FROZEN
@@ -150,6 +152,37 @@ def test_relay_forms_groups_by_noisy_histograms(make_nodes, use_nodes, tmp_path)
     assert first.summary()["weights_sha256"] == again.summary()["weights_sha256"]  # the same noise
     stored = RunFolderReader.open(tmp_path / "first").experiment.train
     assert (stored.schedule.name, stored.clip) == ("cosine", 1.0)
+
+
+def stop_sharing(nodes, count):
+    """The first owners no longer share how many samples of each class they have."""
+    silent = [facts.model_copy(update={"histogram": None}) for facts in nodes.remote.facts[:count]]
+    nodes.remote = replace(nodes.remote, facts=(*silent, *nodes.remote.facts[count:]))
+
+
+@pytest.mark.parametrize("silent", [3, 6])
+def test_relay_asks_for_no_more_than_owners_share(silent, make_nodes, use_nodes, tmp_path, caplog):
+    settings = {**TRAIN, "fraction": 0.5, "engine": "flower", "data": "nodes"}
+    found = make_nodes(digits(), share_histogram=True)
+    stop_sharing(found, silent)
+    use_nodes(found)
+    with caplog.at_level(logging.WARNING):
+        assert fr.run("relay", **settings, grouping={"max_clients": 2}, out=tmp_path / "run").complete
+    assert f"{silent} of 6 nodes do not share how many samples of each class they have" in caplog.text
+    setup = RunFolderReader.open(tmp_path / "run").setup_line or {"payloads": {}}
+    assert setup["payloads"] == ({"histogram": (6 - silent) * COUNTER_BYTES * 10} if silent < 6 else {})
+    with pytest.raises(fr.EngineError, match="node 'n00' does not share how many samples of each class"):
+        fr.run("relay", **settings, grouping={"assign": "icg", "max_clients": 2})
+
+
+def test_a_run_keeps_the_groups_by_what_was_shared_at_its_start(make_nodes, use_nodes, tmp_path):
+    settings = {**TRAIN, "fraction": 0.5, "engine": "flower", "data": "nodes", "grouping": {"max_clients": 2}}
+    settings |= {"schedule": "constant", "rounds": 1}
+    use_nodes(found := make_nodes(digits(), share_histogram=True))
+    whole = fr.run("relay", **settings | {"rounds": 6})
+    fr.run("relay", **settings, out=tmp_path / "run")
+    stop_sharing(found, 6)
+    assert fr.resume(tmp_path / "run", rounds=6).summary()["weights_sha256"] == whole.summary()["weights_sha256"]
 
 
 @pytest.mark.parametrize(

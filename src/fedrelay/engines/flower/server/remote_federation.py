@@ -17,7 +17,7 @@ from fedrelay.data.samples import Samples, SampleSource
 from fedrelay.data.table_federation import TableFederation
 from fedrelay.engines.flower.node_facts import NodeFacts
 from fedrelay.engines.flower.server.claims import Remark
-from fedrelay.errors import DataError, EngineError
+from fedrelay.errors import DataError, EngineError, NotSharedError
 from fedrelay.models.nested_inputs import Inputs, InputShapes, map_inputs, shapes_of
 
 Ints = NDArray[np.int64]
@@ -99,7 +99,7 @@ class RemoteFederation:
         """Labels of every class, if the node's owner shares them."""
         shared = self.facts[client].histogram
         if shared is None:
-            raise EngineError(
+            raise NotSharedError(
                 f"node {self.nodes[client]!r} does not share how many samples of each class it has, which this method "
                 "needs; start it with --share-histogram, or use another grouping.profile (clf, weights), merge or "
                 "route.order"
