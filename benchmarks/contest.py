@@ -1,9 +1,8 @@
 """Every method against every other, tuned alike, on sixteen sets of clients: the contest.
 
-    .venv/bin/python benchmarks/contest.py                     run what is missing of the cells for design
-    .venv/bin/python benchmarks/contest.py --frozen            run what is missing of the frozen cells
-    .venv/bin/python benchmarks/contest.py --only digits-0     only some cells, by name
+    .venv/bin/python benchmarks/contest.py                     run what is missing of all cells, print the page
     .venv/bin/python benchmarks/contest.py --write             also write docs/contest.md and its picture
+    .venv/bin/python benchmarks/contest.py --only digits-0     only some cells, by name
     .venv/bin/python benchmarks/contest.py --smoke             one cell, three methods, two rounds
 
 A cell is a data set, how it is dealt out, and how many clients take part. In every cell:
@@ -25,7 +24,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -193,15 +192,14 @@ def run_cell(
     }
 
 
-def chosen_cells(names: Iterable[str] | None, *, frozen: bool) -> Iterator[Cell]:
-    """The cells that were asked for, if their data are found."""
-    return available(cell for cell in CELLS if (cell.name in names if names else cell.frozen == frozen))
+def chosen_cells(names: Collection[str] | None) -> Iterator[Cell]:
+    """The cells that were asked for, by default all, if their data are found."""
+    return available(cell for cell in CELLS if not names or cell.name in names)
 
 
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--frozen", action="store_true", help="the frozen cells instead of those for design")
     parser.add_argument("--only", nargs="+", choices=[cell.name for cell in CELLS], help="only these cells")
     parser.add_argument("--jobs", type=int, default=cores(), help="worker processes")
     parser.add_argument("--results", type=Path, default=DOCS / "contest", help="where results are kept")
@@ -219,7 +217,7 @@ def main() -> None:
     with RunWorkers(options.jobs) as workers:
         found = [
             run_cell(cell, ENTRANTS, KeptResults(options.results / f"{cell.name}.jsonl", workers))
-            for cell in chosen_cells(options.only, frozen=options.frozen)
+            for cell in chosen_cells(options.only)
         ]
     text = "\n".join(page(found)) + "\n"
     print(text)
