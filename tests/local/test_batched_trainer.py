@@ -17,7 +17,13 @@ from fedrelay.data.dataset import Dataset
 from fedrelay.data.federation import ArrayFederation
 from fedrelay.data.partition import ClientIndices
 from fedrelay.experiment.spec import TrainSettings
-from fedrelay.local.batched_trainer import MAX_MULTIPLICATIONS, BatchedTrainer, batched_model_for, trainer_for
+from fedrelay.local.batched_trainer import (
+    MAX_MULTIPLICATIONS,
+    MAX_MULTIPLICATIONS_OF_LANES,
+    BatchedTrainer,
+    batched_model_for,
+    trainer_for,
+)
 from fedrelay.local.hop_context import HopContext
 from fedrelay.local.terms.control_variates import ControlVariates
 from fedrelay.local.terms.proximal_penalty import ProximalPenalty
@@ -324,8 +330,8 @@ CNN_S = 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 3 * 64
     [
         ("mlp", 16, 8, BatchedTrainer),
         ("cnn-s", 16, 8, BatchedTrainer),
-        ("cnn-s", MAX_MULTIPLICATIONS // CNN_S // 8, 8, BatchedTrainer),
-        ("cnn-s", MAX_MULTIPLICATIONS // CNN_S // 8 + 1, 7, BatchedTrainer),
+        ("cnn-s", MAX_MULTIPLICATIONS_OF_LANES // CNN_S // 8, 8, BatchedTrainer),
+        ("cnn-s", MAX_MULTIPLICATIONS_OF_LANES // CNN_S // 8 + 1, 7, BatchedTrainer),
         ("cnn-s", MAX_MULTIPLICATIONS // CNN_S, 1, BatchedTrainer),
         ("cnn-s", MAX_MULTIPLICATIONS // CNN_S + 1, 1, EagerTrainer),
         ("resnet18", 16, 1, EagerTrainer),

@@ -42,7 +42,10 @@ from fedrelay.routes.plan import Hop
 from fedrelay.user_code import is_built_in
 
 MAX_MULTIPLICATIONS = 25_000_000
-"""The largest cost of a forward pass of all lanes."""
+"""The largest cost of a forward pass of a model that is batched."""
+
+MAX_MULTIPLICATIONS_OF_LANES = 10_000_000
+"""The largest cost of a forward pass of several models: what they need then fits into a core's own cache."""
 
 
 def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
@@ -52,16 +55,20 @@ def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
 
     Batching saves the overhead of starting operations, which matters less the longer they take. Measured with batches
     of 4 to 256: models with 10⁵ multiplications per forward pass gained 7 to 12 times, with 10⁶ 3 to 4 times, with 10⁷
-    1.4 times, and beyond 2.5·10⁷ between -7 and 21 %. More lanes than that gained at most a sixth, but would leave
-    workers idle.
+    1.4 times, and beyond 2.5·10⁷ between -7 and 21 %.
+
+    Several lanes save that overhead for each of them but need as much memory together. Convolutional models whose
+    lanes had 2·10⁷ multiplications took a quarter longer than with one lane, as soon as another process trained beside
+    them: caches that cores share could not hold both. Up to 10⁷ each lane was as fast beside another process as alone.
     """
     batchable = job.optimizer.batchable and all(term.batchable for term in job.terms)
     supported = job.task.batchable and batchable and job.federation.in_memory
     if supported and job.lanes > 1 and job.train.precision == "float32":
         model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
         if model is not None:
-            lanes = min(job.lanes, MAX_MULTIPLICATIONS // (model.multiplications * job.train.batch_size))
-            return (model, lanes) if lanes else (None, 1)
+            multiplications = model.multiplications * job.train.batch_size
+            lanes = min(job.lanes, MAX_MULTIPLICATIONS_OF_LANES // multiplications)
+            return (model, max(1, lanes)) if multiplications <= MAX_MULTIPLICATIONS else (None, 1)
     return None, 1
 
 
