@@ -19,7 +19,7 @@ from fedrelay.data.partition import ClientIndices
 from fedrelay.experiment.spec import TrainSettings
 from fedrelay.local.batched_trainer import (
     MAX_MULTIPLICATIONS,
-    MAX_MULTIPLICATIONS_OF_LANES,
+    MAX_WINDOW_VALUES,
     BatchedTrainer,
     batched_model_for,
     trainer_for,
@@ -324,14 +324,23 @@ def test_a_task_with_another_loss_does_not_inherit_its_gradient():
 CNN_S = 8 * 9 * 8 * 8 + 16 * 8 * 9 * 4 * 4 + 64 * 16 * 2 * 2 + 3 * 64
 """The multiplications that the model takes for one image of 8×8."""
 
+WINDOWS = 9 * 8 * 8 + 8 * 9 * 4 * 4
+"""The values in the windows of its convolutions."""
+
+MLP = 64 * 64 + 64 * 3
+"""The multiplications of the dense network."""
+
 
 @pytest.mark.parametrize(
     ("name", "batch_size", "lanes", "kind"),
     [
         ("mlp", 16, 8, BatchedTrainer),
         ("cnn-s", 16, 8, BatchedTrainer),
-        ("cnn-s", MAX_MULTIPLICATIONS_OF_LANES // CNN_S // 8, 8, BatchedTrainer),
-        ("cnn-s", MAX_MULTIPLICATIONS_OF_LANES // CNN_S // 8 + 1, 7, BatchedTrainer),
+        ("cnn-s", MAX_WINDOW_VALUES // WINDOWS // 8, 8, BatchedTrainer),
+        ("cnn-s", MAX_WINDOW_VALUES // WINDOWS // 8 + 1, 7, BatchedTrainer),
+        ("cnn-s", MAX_WINDOW_VALUES // WINDOWS + 1, 1, BatchedTrainer),
+        ("mlp", MAX_MULTIPLICATIONS // MLP // 8, 8, BatchedTrainer),
+        ("mlp", MAX_MULTIPLICATIONS // MLP // 8 + 1, 7, BatchedTrainer),
         ("cnn-s", MAX_MULTIPLICATIONS // CNN_S, 1, BatchedTrainer),
         ("cnn-s", MAX_MULTIPLICATIONS // CNN_S + 1, 1, EagerTrainer),
         ("resnet18", 16, 1, EagerTrainer),

@@ -23,7 +23,6 @@ from fedrelay.cost.ledger import (
 from fedrelay.cost.term_transfers import ROUND_MODEL, round_models, term_transfers
 from fedrelay.cost.time_model import TimeModel, VirtualTime, once, one_after_another
 from fedrelay.data.table_federation import shared_encoding
-from fedrelay.data.unshared_class_counts import sharing_clients
 from fedrelay.experiment.prepared_experiment import PreparedExperiment
 from fedrelay.local.model_checks import example_batch
 from fedrelay.local.terms.tensor_declarations import value_count
@@ -174,9 +173,8 @@ class CostModel:
             steps.insert(0, SetupCost(prepared.holders(), down=frozen))
         if not method.pools_data:
             steps = [*_table_costs(prepared), *steps]
-        classes_counted = method.needs_class_counts or prepared.task_counts_classes
-        if classes_counted and prepared.federation.class_count and (holders := self._that_send_class_counts()):
-            steps.append(histograms(holders, prepared.federation.class_count))
+        if senders := self.class_count_senders():
+            steps.append(histograms(senders, prepared.federation.class_count))
         if method.warmup is not None:
             steps += method.warmup.setup_costs(prepared.federation)
         sent = sum((step.totals() for step in steps), TransferTotals())
@@ -187,11 +185,14 @@ class CostModel:
         times = TimeModel(self.devices, self.prepared.federation.sample_count, self.sample_flops, once, {})
         return line | one_after_another(map(times.setup_time, steps))._asdict()
 
-    def _that_send_class_counts(self) -> list[int]:
-        """Clients that send the server how many samples of each class they have."""
+    def class_count_senders(self) -> list[int]:
+        """The clients that send the server how many samples of each class they have."""
         prepared = self.prepared
-        holders = prepared.holders()
-        return sharing_clients(prepared.federation, holders) if prepared.experiment.data_at_nodes else holders
+        wanted = prepared.method.needs_class_counts or prepared.task_counts_classes
+        if not wanted or not prepared.federation.class_count:
+            return []
+        unshared = prepared.profiling.unshared if prepared.profiling is not None else ()
+        return [client for client in prepared.holders() if client not in unshared]
 
     def evaluation_line(self, round: int, sent: Mapping[int, int], *, own_models: bool) -> dict[str, Any] | None:
         """The line of the ledger of an evaluation of single clients; None where all data are in one place.

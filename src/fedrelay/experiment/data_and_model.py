@@ -149,7 +149,7 @@ def without_classes(method: Method, experiment: Experiment, federation: Federati
     grouping = method.grouping
     if grouping is None or not grouping.needs_class_counts:
         return method
-    if names_grouping(experiment):
+    if spec_sets_grouping(experiment):
         raise SpecError(
             f"grouping.profile: {grouping.profile!r} needs classes, but {federation.name!r} has none; "
             "use clf or weights, or assign random"
@@ -160,7 +160,7 @@ def without_classes(method: Method, experiment: Experiment, federation: Federati
     return replace(method, grouping=Grouping(max_clients=grouping.max_clients, min_samples=grouping.min_samples))
 
 
-def names_grouping(experiment: Experiment) -> bool:
+def spec_sets_grouping(experiment: Experiment) -> bool:
     """Whether the experiment itself, and not only its method, says how groups are formed."""
     return bool({"assign", "profile"} & experiment.grouping.keys())
 

@@ -22,7 +22,6 @@ from fedrelay.data.evaluation_samples import evaluation_samples
 from fedrelay.data.own_data_per_seed import OwnData, OwnDataPerSeed
 from fedrelay.data.pooled_federation import PooledFederation
 from fedrelay.data.table_federation import shared_encoding
-from fedrelay.data.unshared_class_counts import content_with_what_is_shared
 from fedrelay.engines.start import check_engine, start_engine
 from fedrelay.errors import SpecError
 from fedrelay.experiment.comparison_runs import with_public_samples, with_watched_classes
@@ -36,10 +35,10 @@ from fedrelay.experiment.data_and_model import (
     check_stop,
     check_task,
     module_rebuilder,
-    names_grouping,
     open_data,
     own_module,
     own_task_reference,
+    spec_sets_grouping,
     with_absolute_paths,
     with_default_model,
     with_own_data,
@@ -118,8 +117,7 @@ def prepare(
     if (grouping := method.grouping) is not None:
         regroups = method.route.chooses_group_count  # then groups are formed when a round is planned
         if profiling is None and (groups is None or method.route.regroups):
-            shared = _inputs_that_are_shared(inputs, prepared)
-            profiling, trained = grouping.profile_clients(shared), grouping.needs_profiling_by_clients
+            profiling, trained = grouping.profile_clients(inputs), grouping.needs_profiling_by_clients
         if groups is None or regroups:
             groups = () if regroups else grouping.form_groups(inputs, profiling)
     selector = method.warmup.selector if method.warmup is not None else None
@@ -174,7 +172,15 @@ def _check(run: PreparedRun) -> None:
             log.warning(warning)
     method.merge.check_arrival_count(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
-    if method.privacy is not None and (method.profiles_clients or method.needs_class_counts):
+    if prepared.profiling is not None and prepared.profiling.unshared:
+        log.warning(
+            "%d of %d nodes do not share how many samples of each class they have: the groups of %s treat them as the "
+            "mean of the others (nodes share with --share-histogram, with noise by --histogram-epsilon)",
+            len(prepared.profiling.unshared),
+            len(prepared.holders()),
+            method.name,
+        )
+    if method.privacy is not None and (method.profiles_clients or costs.class_count_senders()):
         log.warning("clients send profiles or class counts, which epsilon of terms.dp does not cover")
     noisy = method.grouping is not None and method.grouping.epsilon is not None
     by_order = any(phase.route.needs_class_counts for phase in prepared.phases)
@@ -310,15 +316,6 @@ def prepare_without_groups(
     return prepared
 
 
-def _inputs_that_are_shared(inputs: ProfileInputs, prepared: PreparedExperiment) -> ProfileInputs:
-    """What profiles may look at, if only the method wants groups by classes: owners of nodes need not share these."""
-    experiment, method = prepared.experiment, prepared.method
-    wanted = method.grouping is not None and method.grouping.needs_class_counts
-    if not wanted or names_grouping(experiment) or not experiment.data_at_nodes:
-        return inputs
-    return replace(inputs, federation=content_with_what_is_shared(inputs.federation, method.name))
-
-
 def inputs_of_profiles(
     prepared: PreparedExperiment, on_profiling_progress: OnProfilingProgress | None = None
 ) -> ProfileInputs:
@@ -335,4 +332,6 @@ def inputs_of_profiles(
                 ):  # a probe has data of its own
                     on_profiling_progress(done, len(clients))
 
-    return ProfileInputs(prepared.federation, prepared.experiment.seed, prepared.job(), run_profiler)
+    experiment = prepared.experiment
+    only_by_default = experiment.data_at_nodes and not spec_sets_grouping(experiment)
+    return ProfileInputs(prepared.federation, experiment.seed, prepared.job(), run_profiler, only_by_default)

@@ -17,7 +17,7 @@ from fedrelay.data.samples import Samples
 from fedrelay.local.batched_loss import BlockLoss, TermLosses, loss_of_block
 from fedrelay.local.batched_teachers import BatchedTeachers
 from fedrelay.local.fisher_information import LaneClients, lane_fisher_diagonals, lane_labels
-from fedrelay.local.gradient_elsewhere import gradient_elsewhere
+from fedrelay.local.gradient_at_moved_model import gradient_at_moved_model
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, batch_contexts, write_back
 from fedrelay.local.hop_watcher import HopWatcher
 from fedrelay.local.lane_sample_schedule import LaneSampleBlock, schedule
@@ -42,10 +42,10 @@ from fedrelay.routes.plan import Hop
 from fedrelay.user_code import is_built_in
 
 MAX_MULTIPLICATIONS = 25_000_000
-"""The largest cost of a forward pass of a model that is batched."""
+"""The largest cost of a forward pass of all lanes."""
 
-MAX_MULTIPLICATIONS_OF_LANES = 10_000_000
-"""The largest cost of a forward pass of several models: what they need then fits into a core's own cache."""
+MAX_WINDOW_VALUES = 600_000
+"""The most values in the windows of convolutions for which several lanes are trained together."""
 
 
 def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
@@ -57,18 +57,21 @@ def batched_model_for(job: TrainingJob) -> tuple[BatchedModel | None, int]:
     of 4 to 256: models with 10⁵ multiplications per forward pass gained 7 to 12 times, with 10⁶ 3 to 4 times, with 10⁷
     1.4 times, and beyond 2.5·10⁷ between -7 and 21 %.
 
-    Several lanes save that overhead for each of them but need as much memory together. Convolutional models whose
-    lanes had 2·10⁷ multiplications took a quarter longer than with one lane, as soon as another process trained beside
-    them: caches that cores share could not hold both. Up to 10⁷ each lane was as fast beside another process as alone.
+    The windows of convolutions are copied, which takes far more memory than the images. With 1.3 million values in them
+    three lanes took a quarter longer than one after another, as soon as another process trained beside them, because
+    caches that cores share could not hold both. Up to 600,000 each lane was nearly as fast beside another process as
+    alone. Dense models have no windows; for them 16 lanes were never slower than fewer.
     """
     batchable = job.optimizer.batchable and all(term.batchable for term in job.terms)
     supported = job.task.batchable and batchable and job.federation.in_memory
     if supported and job.lanes > 1 and job.train.precision == "float32":
         model = BatchedModel.of(job.module, job.layout, job.federation.sample_shape)
         if model is not None:
-            multiplications = model.multiplications * job.train.batch_size
-            lanes = min(job.lanes, MAX_MULTIPLICATIONS_OF_LANES // multiplications)
-            return (model, max(1, lanes)) if multiplications <= MAX_MULTIPLICATIONS else (None, 1)
+            lanes = min(job.lanes, MAX_MULTIPLICATIONS // (model.multiplications * job.train.batch_size))
+            windows = model.window_values * job.train.batch_size
+            if windows * lanes > MAX_WINDOW_VALUES:
+                lanes = max(1, MAX_WINDOW_VALUES // windows)
+            return (model, lanes) if lanes else (None, 1)
     return None, 1
 
 
@@ -220,7 +223,7 @@ class BatchedTrainer:
                 if last is None:
                     losses = backward()
                 else:
-                    losses = gradient_elsewhere(self.moves, bound.flat, bound.gradient, last[:lanes], backward)
+                    losses = gradient_at_moved_model(self.moves, bound.flat, bound.gradient, last[:lanes], backward)
                 if losses is not None:
                     added[:lanes] += losses
                 if active is not None:

@@ -6,7 +6,7 @@ import torch
 
 
 def seed_torch(seed: int, device: torch.device | str) -> None:
-    """Seed the generator of dropout and of hooks; that of the CPU alone is seeded a hundred times faster than all."""
+    """Seed the generator of dropout and of hooks; seeding that of the CPU alone is a hundred times faster."""
     if str(device) == "cpu":
         torch.default_generator.manual_seed(seed)
     else:

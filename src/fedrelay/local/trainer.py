@@ -23,7 +23,7 @@ from fedrelay.data.samples import SampleSource
 from fedrelay.experiment.spec import GuardSettings, TrainSettings, TransferSettings
 from fedrelay.local.class_weighted_batches import class_weighted_order
 from fedrelay.local.fisher_information import fisher_diagonal
-from fedrelay.local.gradient_elsewhere import gradient_elsewhere
+from fedrelay.local.gradient_at_moved_model import gradient_at_moved_model
 from fedrelay.local.hop_context import HopContext, Labels, TrainedHop, write_back
 from fedrelay.local.hop_state import HopState
 from fedrelay.local.hop_watcher import HopProgress, HopWatcher
@@ -277,7 +277,7 @@ class EagerTrainer:
                 if last is None:
                     loss = backward()
                 else:
-                    loss = gradient_elsewhere(self.moves, theta, model.gradient, last, backward)
+                    loss = gradient_at_moved_model(self.moves, theta, model.gradient, last, backward)
                 for term in self.gradient_hooks:
                     call_in_place(term.add_gradient, model.gradient, theta, trained_context)
                 optimiser.step(theta, model.gradient)

@@ -31,7 +31,10 @@ UNDEFINED_METRIC = "undefined metric"
 WITHDRAWN = "withdrawn"
 """The event of a client that leaves for good."""
 
-REMARKS = (UNUSUAL_CLAIM, UNDEFINED_METRIC, WITHDRAWN)
+UNSHARED_COUNTS = "class counts not shared"
+"""The event of a node whose owner does not share what the method's groups are formed by."""
+
+REMARKS = (UNUSUAL_CLAIM, UNDEFINED_METRIC, WITHDRAWN, UNSHARED_COUNTS)
 """Events that are worth a look once in a run, and are no faults."""
 
 

@@ -288,7 +288,7 @@ def setup_files(prepared: PreparedExperiment) -> dict[str, bytes]:
     """What a run folder stores once: profiles, which are never computed again, and class counts for reports."""
     counts = _class_counts(prepared)
     files = {CLASS_COUNTS: counts.to_bytes()} if counts is not None else {}
-    at_nodes = prepared.experiment.data_at_nodes  # then owners may stop to share what they shared at the start
+    at_nodes = prepared.experiment.data_at_nodes  # then owners may stop sharing
     for name, found in ((PROFILES, prepared.profiling), (SELECTION, prepared.selection)):
         if found is not None and (found.setup is not None or (at_nodes and found.vectors.size)):
             vectors = torch.from_numpy(np.ascontiguousarray(found.vectors))

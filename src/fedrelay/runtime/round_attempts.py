@@ -11,6 +11,7 @@ from fedrelay.engines.base import Engine, EngineEvent
 from fedrelay.experiment.prepare import PreparedRun
 from fedrelay.robustness.executed_round import executed_round
 from fedrelay.robustness.fault_events import (
+    UNSHARED_COUNTS,
     WITHDRAWN,
     FaultEvent,
     events_of_arrivals,
@@ -57,6 +58,14 @@ class RoundAttempts:
         leaving = (client for client, last in self.run.prepared.last_rounds.items() if last + 1 == plan.round)
         self.recorder.add_events(
             [server_event(plan.round, WITHDRAWN, "left out from now on", each) for each in leaving]
+        )
+        profiling = self.run.prepared.profiling if plan.round == 1 else None
+        unshared = profiling.unshared if profiling is not None else ()
+        self.recorder.add_events(
+            [
+                server_event(plan.round, UNSHARED_COUNTS, "groups treat it as the mean of the others", each)
+                for each in unshared
+            ]
         )
         for attempt in range(recovery.repeats + 1):
             faulty = planner.faults.apply(plan, attempt)

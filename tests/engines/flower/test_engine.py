@@ -169,7 +169,10 @@ def test_relay_asks_for_no_more_than_owners_share(silent, make_nodes, use_nodes,
     with caplog.at_level(logging.WARNING):
         assert fr.run("relay", **settings, grouping={"max_clients": 2}, out=tmp_path / "run").complete
     assert f"{silent} of 6 nodes do not share how many samples of each class they have" in caplog.text
-    setup = RunFolderReader.open(tmp_path / "run").setup_line or {"payloads": {}}
+    folder = RunFolderReader.open(tmp_path / "run")
+    events = [event["client"] for event in folder.lines("events") if event["what"] == "class counts not shared"]
+    assert events == list(range(silent))
+    setup = folder.setup_line or {"payloads": {}}
     assert setup["payloads"] == ({"histogram": (6 - silent) * COUNTER_BYTES * 10} if silent < 6 else {})
     with pytest.raises(fr.EngineError, match="node 'n00' does not share how many samples of each class"):
         fr.run("relay", **settings, grouping={"assign": "icg", "max_clients": 2})

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -209,24 +210,38 @@ def test_a_hop_whose_worker_died_is_done_again(numbered, cluster, tmp_path):
     assert found == outcome(local(job), APART, 1)
 
 
+class Part(NamedTuple):
+    """A work item that reads and writes rows, alone or in parts."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    parts: tuple[Part, ...] = ()
+
+    def split(self, max_waves):
+        return self.parts or (self,)
+
+
 def test_chains_begin_on_all_machines_and_go_on_where_their_models_are(toy, linear):
     placed = []
 
-    class Chain:
-        reads = writes = ()
-
-        def split(self, max_waves):
-            return [self, self, self]
-
-    def options(*, scheduling_strategy, **_):
+    def options(*, scheduling_strategy, num_returns):
         placed.append(scheduling_strategy)
-        return SimpleNamespace(remote=lambda *_: (0.1, "done"))
+        return SimpleNamespace(remote=lambda *_: [(0.1, "done"), *["model"] * (num_returns - 1)])
 
     same = {"put": lambda value: value, "get": lambda sent: sent, "cpus": 2}
     fake = SimpleNamespace(ray=SimpleNamespace(remote=lambda **_: lambda _: SimpleNamespace(options=options)), **same)
-    found = RayExecutor(job_of(toy, linear), fake).run_all([Chain(), Chain()])
-    assert found == ["done"] * 6
+    executor = RayExecutor(job_of(toy, linear), fake)
+    executor.allocate(4)[0] = 1.0
+    chains = [Part((0,), (row,), (Part((0,), (row,)), Part((0, row), (row,)), Part((row,), (row,)))) for row in (1, 2)]
+    assert executor.run_all(chains) == ["done"] * 6
     assert placed == 2 * ["SPREAD", "DEFAULT", "DEFAULT"]
+    placed.clear()
+    executor.run_all([Part((0, 1), (1,)), Part((0,), (3,))])
+    assert placed == ["DEFAULT", "SPREAD"]  # a second wave: the first route goes on, the other one begins
+    executor.allocate(4)[0] = 1.0
+    placed.clear()
+    executor.run_all([Part((0,), (1,))])
+    assert placed == ["SPREAD"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

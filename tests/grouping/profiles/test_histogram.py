@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from fedrelay.errors import SpecError
+from fedrelay.data.federation_wrapper import FederationWrapper
+from fedrelay.errors import NotSharedError, SpecError
 from fedrelay.experiment.prepare import prepare
 from fedrelay.experiment.spec import experiment
 from fedrelay.grouping.grouping import Grouping
@@ -42,6 +43,59 @@ def test_counts_with_noise(inputs):
     assert not np.array_equal(other, noisy)
     shares = described("hist", inputs, [0, 1, 2], epsilon=0.1)
     np.testing.assert_allclose(shares.sum(axis=1), 1)
+
+
+@dataclass(frozen=True, repr=False)
+class Secretive(FederationWrapper):
+    """Some owners do not share their class counts."""
+
+    silent: frozenset[int]
+
+    def histogram(self, client):
+        if client in self.silent:
+            raise NotSharedError(f"node {client} does not share")
+        return super().histogram(client)
+
+
+def secretive(make_clients, counts, *silent, mean=True):
+    return ProfileInputs(Secretive(make_clients(counts), frozenset(silent)), seed=1, mean_for_unshared=mean)
+
+
+def test_who_need_not_share_has_the_mean_of_those_who_do(make_clients):
+    inputs = secretive(make_clients, [[4, 0, 0], [0, 3, 0], [0, 0, 9], [1, 1, 2]], 2)
+    found = PROFILES["counts"].compute(inputs, np.arange(4), Grouping(assign="icg"))
+    np.testing.assert_allclose(found.vectors, [[4, 0, 0], [0, 3, 0], [5 / 3, 4 / 3, 2 / 3], [1, 1, 2]])
+    assert found.unshared == (2,)
+    shares = described("hist", inputs, [0, 2, 3])
+    np.testing.assert_allclose(shares, [[1, 0, 0], [5 / 8, 1 / 8, 1 / 4], [1 / 4, 1 / 4, 1 / 2]])
+
+
+def test_the_mean_of_many_classes_is_not_rounded_away(make_clients):
+    inputs = secretive(make_clients, np.eye(62, dtype=int), 7)
+    np.testing.assert_allclose(described("counts", inputs, [7, 8]).sum(axis=1), [1, 1])
+
+
+@pytest.mark.parametrize("profile", ["hist", "counts"])
+def test_if_nobody_shares_all_look_alike_and_groups_are_random(profile, make_clients):
+    inputs = secretive(make_clients, [[4, 0], [4, 0], [0, 4], [0, 4]], 0, 1, 2, 3)
+    np.testing.assert_allclose(described(profile, inputs, [0, 1, 2, 3]), 1 / 2)
+    grouping = Grouping(assign="icg", profile=profile, groups=2)
+    formed = [grouping.form_groups(replace(inputs, seed=seed)) for seed in range(60)]
+    partners = [next(group for group in groups if 0 in group) for groups in formed]
+    assert np.bincount(np.ravel(partners))[1:].min() >= 10  # of 60: each of the others is a partner 20 times
+
+
+def test_what_is_shared_separates_clients_that_are_alike(make_clients):
+    inputs = secretive(make_clients, [[4, 0], [4, 0], [0, 4], [0, 4], [4, 0], [0, 4]], 4, 5)
+    for seed in range(10):
+        groups = Grouping(assign="icg", groups=3).form_groups(replace(inputs, seed=seed))
+        assert not {(0, 1), (2, 3)} & {tuple(sorted(group)) for group in groups}
+
+
+def test_who_must_share_is_named(make_clients):
+    inputs = secretive(make_clients, [[4, 0], [0, 4]], 1, mean=False)
+    with pytest.raises(NotSharedError, match="node 1 does not share"):
+        described("hist", inputs, [0, 1])
 
 
 def test_noise_is_an_option_of_histograms_alone():

@@ -246,7 +246,7 @@ def _serve(connection: Connection, foreign: list[Connection], job: TrainingJob, 
         while True:
             item: WorkItem[Any] = connection.recv()
             if core is not None:
-                go_to_core(core)
+                move_to_core(core)
             try:
                 worker = worker or WorkerContext(job, rows)
                 connection.send(item.run(worker))
@@ -321,8 +321,8 @@ def core_of_worker(number: int, workers: int) -> int | None:
     return usable[number] if len(usable) == workers else None
 
 
-def go_to_core(core: int) -> None:
-    """Go on on this core, and stay free to leave it when something else needs it.
+def move_to_core(core: int) -> None:
+    """Move to this core, and stay free to leave it when something else needs it.
 
     While the main process sends items, its core is busy, so the kernel often wakes two workers on the same other core.
     There they take turns for milliseconds, beside a core that is idle: a fifth of the rounds with small models took
@@ -330,8 +330,10 @@ def go_to_core(core: int) -> None:
     """
     with contextlib.suppress(OSError):  # the core was taken away from this process
         usable = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {core})
-        os.sched_setaffinity(0, usable)
+        try:
+            os.sched_setaffinity(0, {core})
+        finally:
+            os.sched_setaffinity(0, usable)
 
 
 def _yield_to_parent() -> None:

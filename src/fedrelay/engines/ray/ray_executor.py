@@ -77,8 +77,7 @@ class RayExecutor:
         for item in items:
             if self.max_items and len(ends) >= self.max_items:
                 _, ends = self.cluster.wait_for_first(ends)
-            first, *others = item.split(self.max_waves)
-            sent += [self._send(first, "SPREAD"), *(self._send(part, "DEFAULT") for part in others)]
+            sent += map(self._send, item.split(self.max_waves))
             ends.append(sent[-1])
         replies = self.cluster.get(sent)
         self._adjust_max_waves(sum(seconds for seconds, _ in replies), [len(item.split(1)) for item in items])
@@ -92,12 +91,13 @@ class RayExecutor:
         if max(waves, default=1) > 1:
             self.max_waves = max(1, int(TASK_SECONDS * sum(waves) / seconds))
 
-    def _send(self, item: WorkItem[Any], where: Placement) -> Ref:
+    def _send(self, item: WorkItem[Any]) -> Ref:
         """Start a task; the rows that it will write become references to its results.
 
-        By default Ray prefers the machine that has what a task reads: right for what continues a chain, but first tasks
-        would wait for the machine of the server while others are idle.
+        By default Ray prefers the machine that has what a task reads: right for what goes on where another task ended,
+        but all others would wait for the machine of the server while the rest are idle.
         """
+        where: Placement = "DEFAULT" if self.rows.results & set(item.reads) else "SPREAD"
         task = self.remote_run.options(num_returns=1 + len(item.writes), scheduling_strategy=where)
         found = task.remote(self.packed_job, item, *(self.rows.reference(row) for row in item.reads))
         reply, *written = found if item.writes else [found]
@@ -113,6 +113,8 @@ class ObjectStoreTensorRows:
         self.layout = layout
         self.local: dict[int, Tensor] = {}
         self.remote: dict[int, Bytes | Ref] = {}
+        self.results: set[int] = set()
+        """Rows that tasks have written."""
         self.stored: list[Ref] = []
         """Kept for the whole round: tasks that run again need them again."""
 
@@ -128,6 +130,7 @@ class ObjectStoreTensorRows:
     def __setitem__(self, row: int, value: Tensor | float) -> None:
         self.local[row] = torch.empty(self.layout.size, dtype=self.layout.dtype).copy_(torch.as_tensor(value))
         self.remote.pop(row, None)
+        self.results.discard(row)
 
     def reference(self, row: int) -> Bytes | Ref:
         """What to pass to a task that reads a row: its bytes, or a reference to them in the object store."""
@@ -143,8 +146,9 @@ class ObjectStoreTensorRows:
     def set_references(self, rows: dict[int, Ref]) -> None:
         """Set rows to the future results of tasks."""
         self.remote |= rows
+        self.results |= rows.keys()
         for row in rows:
             self.local.pop(row, None)
 
     def clear(self) -> None:
-        self.local, self.remote, self.stored = {}, {}, []
+        self.local, self.remote, self.results, self.stored = {}, {}, set(), []

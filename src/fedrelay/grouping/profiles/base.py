@@ -73,6 +73,8 @@ class ProfileInputs:
     seed: int
     job: TrainingJob | None = None
     run_profiler: ProfileRunner | None = None
+    mean_for_unshared: bool = False
+    """Whether owners of nodes need not share what a profile asks for."""
 
     def training_job(self) -> TrainingJob:
         """What clients train in a round, and how."""
@@ -110,6 +112,9 @@ class ProfilingResult:
 
     probe: Mapping[str, Tensor] = field(default_factory=dict)
     """The probe network, to be saved with the run."""
+
+    unshared: tuple[int, ...] = ()
+    """Clients whose owners do not share what describes them; they have the mean of all other vectors."""
 
 
 class Profile(ABC):

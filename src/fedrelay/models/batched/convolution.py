@@ -39,6 +39,11 @@ class UnboundConvolution(UnboundLinearMap):
         """All weights at every position."""
         return self.weight.size * prod(self.output_shape[1:])
 
+    @property
+    def window_values(self) -> int:
+        """The values in all windows of one sample."""
+        return prod((self.input_shape[0], *self.kernel, *self.output_shape[1:]))
+
     def bind(self, models: LaneModels, outputs: ValuesAndGradient) -> tuple[BoundLayer, ValuesAndGradient]:
         """Windows are a view of the padded images; only the columns are copied."""
         inputs = ValuesAndGradient.allocate(models, self.input_shape)

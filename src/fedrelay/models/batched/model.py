@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrelay.models.batched.base import BoundLayer, LaneModels, LaneSliceable, UnboundLayer, ValuesAndGradient
+from fedrelay.models.batched.convolution import UnboundConvolution
 from fedrelay.models.batched.linear import UnboundLinearMap, as_vectors
 from fedrelay.models.batched.read_layers import read_chain
 from fedrelay.models.flat_layout import FlatLayout
@@ -37,6 +38,11 @@ class BatchedModel:
     def multiplications(self) -> int:
         """Multiplications of a forward pass for one sample."""
         return sum(self._layer_multiplications)
+
+    @property
+    def window_values(self) -> int:
+        """Values in the windows of all convolutions, for one sample."""
+        return sum(layer.window_values for layer in self.layers if isinstance(layer, UnboundConvolution))
 
     @property
     def training_flops(self) -> float:

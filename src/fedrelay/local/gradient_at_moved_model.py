@@ -12,7 +12,7 @@ from fedrelay.local.terms.base import Term, call_in_place
 Loss = TypeVar("Loss")
 
 
-def gradient_elsewhere(
+def gradient_at_moved_model(
     moves: Sequence[Term], theta: Tensor, gradient: Tensor, last: Tensor, backward: Callable[[], Loss]
 ) -> Loss:
     """Compute the gradient where terms have moved the model, which comes back.
