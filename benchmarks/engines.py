@@ -213,7 +213,9 @@ def main() -> None:
         costs = costs_of_parts(10 * rounds)
     print("", *table_of_parts(costs, 10 * rounds), sep="\n")
     hop *= workers or cores()
-    print(f"\nChains of {HOPS_OF_A_CHAIN} hops, each {hop:.0f} ms of one core; calculated from these parts:\n")
+    print(
+        f"\nCalculated for chains of {HOPS_OF_A_CHAIN} hops of the last model above, each {hop:.1f} ms of one core:\n"
+    )
     print(*table_of_clusters(costs, hop), sep="\n")
 
 
