@@ -259,3 +259,13 @@ def test_groups_of_an_own_grouping_are_checked_when_they_are_formed(which, messa
         Own(which=which).form_groups(inputs)
     assert str(refused.value).startswith(f"grouping 'Own', assign_groups: {message}")
     assert Own().form_groups(inputs) == ((3, 0), (2,))
+
+
+def test_it_is_said_that_balanced_groups_of_very_many_clients_take_long(make_clients, monkeypatch, caplog):
+    monkeypatch.setattr("fedrelay.grouping.grouping.MOST_AT_ONCE", 3)
+    inputs = ProfileInputs(make_clients(np.eye(4, dtype=int)), seed=1)
+    Grouping(assign="random").form_groups(inputs)
+    Grouping(assign="icg", groups=2).form_groups(inputs, key=2)
+    assert not caplog.text
+    Grouping(assign="icg", groups=2).form_groups(inputs)
+    assert "forming balanced groups of 4 clients takes minutes; with grouping.assign=random it takes" in caplog.text

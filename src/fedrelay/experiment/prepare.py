@@ -172,13 +172,13 @@ def _check(run: PreparedRun) -> None:
             log.warning(warning)
     method.merge.check_arrival_count(lambda: len(planner.plan(experiment.rounds).routes))
     check_budget(method.privacy)
-    if prepared.profiling is not None and prepared.profiling.unshared:
+    if prepared.profiling is not None and (unshared := prepared.profiling.unshared):
+        count, nodes = len(unshared), len(prepared.holders())
+        effect = "are random" if count == nodes else "treat them as the mean of the others"
         log.warning(
-            "%d of %d nodes do not share how many samples of each class they have: the groups of %s treat them as the "
-            "mean of the others (nodes share with --share-histogram, with noise by --histogram-epsilon)",
-            len(prepared.profiling.unshared),
-            len(prepared.holders()),
-            method.name,
+            "%d of %d nodes do not share how many samples of each class they have (--share-histogram), so the groups "
+            "of %s %s",
+            *(count, nodes, method.name, effect),
         )
     if method.privacy is not None and (method.profiles_clients or costs.class_count_senders()):
         log.warning("clients send profiles or class counts, which epsilon of terms.dp does not cover")

@@ -20,6 +20,7 @@ files in `fedrelay/grouping` describe each assigner, distance and profile.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from itertools import chain
 from operator import index
@@ -33,7 +34,7 @@ from fedrelay.errors import DivergedError, SpecError
 from fedrelay.grouping.distances import DISTANCES, DistanceName
 from fedrelay.grouping.greedy import GroupVector, Start, greedy_groups
 from fedrelay.grouping.group_filling import GroupSizeBounds
-from fedrelay.grouping.icg import Leftovers, icg_groups
+from fedrelay.grouping.icg import MOST_AT_ONCE, Leftovers, icg_groups
 from fedrelay.grouping.kmeans import Order, groups_across_clusters
 from fedrelay.grouping.profiles import (
     PROFILES,
@@ -48,6 +49,8 @@ from fedrelay.grouping.random import random_groups
 from fedrelay.rng import generator
 from fedrelay.routes.base import Groups
 from fedrelay.user_code import errors_in_own_part, is_built_in
+
+log = logging.getLogger(__name__)
 
 AssignerName = Literal["random", "kmeans", "greedy", "icg"]
 
@@ -217,6 +220,11 @@ class Grouping(ProfileOptions):
         clients = np.flatnonzero(sizes)
         if not len(clients):
             return ()
+        if self.assign == "icg" and len(clients) > MOST_AT_ONCE and key == 1:
+            log.warning(
+                "forming balanced groups of %s clients takes minutes; with grouping.assign=random it takes seconds",
+                f"{len(clients):,}",
+            )
         vectors = (profiles or self.profile_clients(inputs)).vectors
         rng = generator(inputs.seed, "grouping", *(() if key == 1 else (key,)))
         grouping = self if count is None else self.model_copy(update={"groups": min(count, len(clients))})

@@ -63,7 +63,7 @@ class RoundAttempts:
         unshared = profiling.unshared if profiling is not None else ()
         self.recorder.add_events(
             [
-                server_event(plan.round, UNSHARED_COUNTS, "groups treat it as the mean of the others", each)
+                server_event(plan.round, UNSHARED_COUNTS, "groups treat it as the mean of those that share", each)
                 for each in unshared
             ]
         )

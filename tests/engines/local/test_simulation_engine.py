@@ -169,7 +169,7 @@ def test_models_are_written_for_workers_by_one_thread(toy, linear):
     assert threads == {1}
 
 
-def test_a_worker_killed_between_rounds_is_replaced(toy, linear, engines):
+def test_a_worker_killed_between_rounds_is_replaced(toy, linear, engines, caplog):
     job = job_of(toy, linear)
     pool = engines(SimulationEngine(job, ForkedExecutor(job, 2)))
     models, _ = outcome(pool, job)
@@ -177,6 +177,7 @@ def test_a_worker_killed_between_rounds_is_replaced(toy, linear, engines):
     again, _ = outcome(pool, job)
     assert torch.equal(models, again)
     assert all(worker.process.is_alive() for worker in pool.executor.workers)
+    assert "a worker process died (signal SIGKILL); its work is done again by a new one" in caplog.text
 
 
 class Suicidal(nn.Module):

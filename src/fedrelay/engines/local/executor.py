@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import mmap
 import multiprocessing
 import os
@@ -34,6 +35,8 @@ from fedrelay.models.flat_layout import TORCH_GLOBALS
 
 MAX_DEATHS = 3
 """The run ends when a worker died this often on the same work item."""
+
+log = logging.getLogger(__name__)
 
 RAY_CLUSTERS: set[str] = set()
 """Addresses of the Ray clusters that this process was ever connected to."""
@@ -192,6 +195,7 @@ class ForkedExecutor:
                 f"a worker process died {deaths} times in a row on the same work item ({worker.exit_reason()}); "
                 "is there enough memory?"
             )
+        log.warning("a worker process died (%s); its work is done again by a new one", worker.exit_reason())
         self.workers[number] = self._start(number)
 
     def _start(self, number: int) -> Worker:

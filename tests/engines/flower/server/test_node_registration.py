@@ -105,6 +105,15 @@ def test_the_list_names_the_state_of_every_node(tmp_path):
     assert connection.closed
 
 
+def test_class_counts_that_were_withdrawn_are_not_used_when_the_node_is_away(tmp_path):
+    sharing = header(2) | {"histogram": [3, 2]}
+    register_nodes(Replies(a=sharing, b=sharing), ("a", "b"), tmp_path, 0.0)
+    list_nodes(Replies(a=header(2)), ("a", "b"), tmp_path, 1.0, {})
+    known = register_nodes(Replies(), ("a", "b"), tmp_path, 0.0).facts
+    assert (known["a"].histogram, known["b"].histogram) == (None, (3, 2))
+    assert (known["a"].samples, known["a"].classes) == (5, 2)
+
+
 def test_impossible_facts_are_refused():
     with pytest.raises(ValidationError):
         facts(100_001)

@@ -135,12 +135,16 @@ def register_nodes(
     for refused in refused_claims(facts, roster):
         raise EngineError(f"node {refused.node!r} is refused: it {refused.text}")
     remarks = tuple(unusual_claims(facts, known, roster))
-    make_folder(folder / KNOWN, mode=0o700)
-    for name, each in facts.items():
-        write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
+    _remember(folder, facts)
     for remark in remarks:
         log.warning(str(remark))
     return Registration(facts, remarks)
+
+
+def _remember(folder: Path, facts: Mapping[str, NodeFacts]) -> None:
+    make_folder(folder / KNOWN, mode=0o700)
+    for name, each in facts.items():
+        write_atomically(folder / KNOWN / f"{name}.json", each.model_dump_json().encode())
 
 
 def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]:
@@ -154,6 +158,15 @@ def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]
             except ValidationError:
                 log.warning("%s: is damaged and not used", path)
     return found
+
+
+def _without_withdrawn_histograms(
+    known: Mapping[str, NodeFacts], found: Mapping[str, NodeFacts]
+) -> dict[str, NodeFacts]:
+    """What is remembered of nodes that have stopped sharing their class counts, without these."""
+    stopped = (name for name in known.keys() & found.keys() if found[name].histogram is None)
+    withdrawn = {"histogram": None, "histogram_epsilon": None}
+    return {name: known[name].model_copy(update=withdrawn) for name in stopped if known[name].histogram is not None}
 
 
 def misfit(facts: NodeFacts, plugins: Collection[str] = ()) -> str:
@@ -190,6 +203,7 @@ def list_nodes(
     with closing(connection):
         found, reasons = ask_for_facts(connection, names, names, timeout, signatures)
     known, roster = remembered_facts(folder, names), read_roster_file(folder, names)
+    _remember(folder, _without_withdrawn_histograms(known, found))
     facts = {**known, **found}
     refused = {each.node: f"it {each.text}" for each in refused_claims(facts, roster)}
     remarks = list(unusual_claims(facts, known, roster))

@@ -101,8 +101,8 @@ class RemoteFederation:
         if shared is None:
             raise NotSharedError(
                 f"node {self.nodes[client]!r} does not share how many samples of each class it has, which this method "
-                "needs; start it with --share-histogram, or use another grouping.profile (clf, weights), merge or "
-                "route.order"
+                "needs; start it with --share-histogram, or use grouping.assign=random, another grouping.profile (clf, "
+                "weights), merge or route.order"
             )
         return np.array([*shared, *(0 for _ in range(self.class_count - len(shared)))], dtype=np.int64)
 
