@@ -6,6 +6,7 @@ Commands run with fewer rounds. A block of output follows the commands that prin
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
@@ -127,8 +128,15 @@ def test_the_step_with_a_federation(folder):
             lines.append(f"for _ in $(seq 60); do if {asked}; then break; fi; sleep 1; done; cat nodes.txt")
         else:
             lines.append(line)
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # the activated environment
     done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)], cwd=folder, capture_output=True, text=True, timeout=400, check=False
+        ["bash", "-c", "\n".join(lines)],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
     )
     said = done.stdout + done.stderr
     assert "client updates     4" in done.stdout, said

@@ -32,7 +32,7 @@ from fedrelay.engines.flower.credentials import public_keys, write_private
 from fedrelay.engines.flower.node import serve_loop
 from fedrelay.engines.flower.server.node_registration import ask_for_facts
 from fedrelay.engines.flower.wire import superlink_run
-from fedrelay.engines.flower.wire.server_side_connection import ServerSideConnection
+from fedrelay.engines.flower.wire.server_side_connection import REFRESH, ServerSideConnection
 from fedrelay.engines.flower.wire.superlink_calls import control
 
 # A SuperLink that is killed in the middle of a handshake leaves a socket to the garbage collector.
@@ -249,6 +249,7 @@ def test_a_node_that_is_killed_in_a_chain_and_comes_back(federation, tmp_path):
             federation.start_node("b")
             before = (federation.folder / "b.log").read_text().count("ready")
             until(lambda: (federation.folder / "b.log").read_text().count("ready") > before, "b is back")
+            time.sleep(REFRESH)  # until then the server may not look who is there
 
     patient = {"recovery.timeout": 20}  # a node's first hop takes seconds on a busy machine
     settings = {**federation.settings, **GROUPS, **patient, "rounds": 3}
