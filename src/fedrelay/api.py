@@ -312,7 +312,7 @@ def tune(
     `report.html`, that shows why.
 
     Args:
-        methods: Methods, or mappings as in `compare`; by default six common ones.
+        methods: Methods, or mappings as in `compare`; by default seven common ones.
         out: Folder to keep everything in. Calling again with the same arguments continues an unfinished tuning.
         trials: Configurations of each method that are tried.
         objective: `"score"`: the best metric within the budget; `"rounds"`, `"updates"`, `"bytes"` or `"hours"`: the

@@ -12,8 +12,8 @@ from fedrelay.experiment.spec import Comparison, ComparisonEntry, Section, Seed,
 
 Objective = Literal["score", "rounds", "updates", "bytes", "hours"]
 
-DEFAULT_METHODS = ("fedavg", "fedprox", "scaffold", "fedcyclic", "fedseq", "fedseqinter")
-"""The methods that are tuned if none are named: side by side, corrected, one ring, chains in groups."""
+DEFAULT_METHODS = ("fedavg", "fedprox", "scaffold", "fedcyclic", "fedseq", "fedseqinter", "relay")
+"""The methods that are tuned if none are named: side by side, corrected, one ring, chains in groups, our own."""
 
 VALIDATION = 0.2
 """The share of validation samples, if the settings do not say."""

@@ -146,7 +146,7 @@ def privacy_line(spent: Mapping[str, Any]) -> str:
 def run_advice(result: Result) -> RenderableType:
     """Where the files of a run are, and what to do next."""
     method = result.experiment.method
-    others = "fedavg" if method != "fedavg" else "fedseq"
+    others = [other for other in ("fedavg", "relay") if other != method]
     best = {} if result.best_found is None else {"best model": f"{result.run}/best.safetensors"}
     return facts_grid(
         {
@@ -154,7 +154,7 @@ def run_advice(result: Result) -> RenderableType:
             **best,
             "metrics": f"{result.run}/metrics.jsonl",
             "report": f"fedrelay report {shlex.quote(str(result.run))}",
-            "next": f"fedrelay compare {others} {method}, with the same options",
+            "next": f"fedrelay compare {' '.join(others)} {method}, with the same options",
         }
     )
 
