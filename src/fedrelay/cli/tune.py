@@ -44,9 +44,7 @@ app = typer.Typer()
 def tune(
     sources: Annotated[
         list[str] | None,
-        Argument(
-            metavar="[METHOD…|FILE]", help="methods, or one YAML file of a comparison; default: seven common ones"
-        ),
+        Argument(metavar="[METHOD…|FILE]", help="methods, or one YAML file of a comparison; default: seven common"),
     ] = None,
     trials: Annotated[
         int | None, Option("--trials", help="configurations of each method that are tried", rich_help_panel="Tuning")
