@@ -45,6 +45,8 @@ class ClassCountsProfile(Profile):
                 for client, row in counts.items()
             }
         shared = self.vectors_of(np.array(list(counts.values()), dtype=np.float64).reshape(len(counts), classes))
+        if len(counts) == len(clients):
+            return ProfilingResult(shared)
         vectors: Vectors = np.empty((len(clients), classes))
         is_shared = np.isin(clients, list(counts))
         vectors[is_shared] = shared
