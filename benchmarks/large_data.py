@@ -194,7 +194,8 @@ def main() -> int:
             for process, used in found["memory"].items():
                 print_row(engine, process, *(f"{used[each] / 1e6:.0f}" for each in COLUMNS), found["weights"][:12])
                 largest = max(largest, used["VmHWM"])
-    print(f"largest peak {largest / 1e6:.0f} MB (goal under {LIMIT / 1e6:.0f}); {len(hashes)} different weights")
+    weights = "the same weights everywhere" if len(hashes) == 1 else f"{len(hashes)} DIFFERENT weights"
+    print(f"largest peak {largest / 1e6:.0f} MB (goal under {LIMIT / 1e6:.0f}); {weights}")
     return 0 if largest < LIMIT and len(hashes) == 1 else 1
 
 
