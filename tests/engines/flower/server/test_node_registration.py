@@ -112,6 +112,8 @@ def test_class_counts_that_were_withdrawn_are_not_used_when_the_node_is_away(tmp
     known = register_nodes(Replies(), ("a", "b"), tmp_path, 0.0).facts
     assert (known["a"].histogram, known["b"].histogram) == (None, (3, 2))
     assert (known["a"].samples, known["a"].classes) == (5, 2)
+    list_nodes(Replies(b=header(2) | {"histogram": [4, 1], "histogram_epsilon": 1.0}), ("a", "b"), tmp_path, 1.0, {})
+    assert register_nodes(Replies(), ("a", "b"), tmp_path, 0.0).facts["b"].histogram is None  # now with noise
 
 
 def test_impossible_facts_are_refused():

@@ -163,10 +163,13 @@ def remembered_facts(folder: Path, names: Sequence[str]) -> dict[str, NodeFacts]
 def _without_withdrawn_histograms(
     known: Mapping[str, NodeFacts], found: Mapping[str, NodeFacts]
 ) -> dict[str, NodeFacts]:
-    """What is remembered of nodes that have stopped sharing their class counts, without these."""
-    stopped = (name for name in known.keys() & found.keys() if found[name].histogram is None)
+    """What is remembered of nodes that no longer share these class counts, without them."""
     withdrawn = {"histogram": None, "histogram_epsilon": None}
-    return {name: known[name].model_copy(update=withdrawn) for name in stopped if known[name].histogram is not None}
+    return {
+        name: known[name].model_copy(update=withdrawn)
+        for name in known.keys() & found.keys()
+        if known[name].histogram not in (None, found[name].histogram)
+    }
 
 
 def misfit(facts: NodeFacts, plugins: Collection[str] = ()) -> str:
@@ -203,7 +206,8 @@ def list_nodes(
     with closing(connection):
         found, reasons = ask_for_facts(connection, names, names, timeout, signatures)
     known, roster = remembered_facts(folder, names), read_roster_file(folder, names)
-    _remember(folder, _without_withdrawn_histograms(known, found))
+    if changed := _without_withdrawn_histograms(known, found):
+        _remember(folder, changed)
     facts = {**known, **found}
     refused = {each.node: f"it {each.text}" for each in refused_claims(facts, roster)}
     remarks = list(unusual_claims(facts, known, roster))
